@@ -1,0 +1,84 @@
+"""`ci/red`: each test marked fixes(...) has to fail on stock Ray."""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+from environment import ROOT, Failed, clean_environment, exclusive, say
+from red import SLOW_S, Red, marked_files
+
+
+def main(args):
+    """Runs the command; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="ci/red", description=__doc__)
+    parser.add_argument(
+        "--python",
+        help="an interpreter that has stock Ray and the tests' requirements "
+        "(made in build/ when not given)",
+    )
+    parser.add_argument("paths", nargs="*", help="test files or folders (tests/)")
+    options = parser.parse_args(args)
+    paths = [Path(os.path.abspath(path)) for path in options.paths]
+    for path in paths:
+        if not path.exists():
+            raise Failed(f"there is no {path}")
+    if options.python:
+        python, env = options.python, clean_environment()
+    else:
+        from environment import stock_environment
+
+        with exclusive():
+            environment = stock_environment("example", "test", "bohb")
+        python, env = environment.python, environment.variables(RAY_UNDER_TEST="stock")
+    return demand_red(python, paths or [ROOT / "tests"], env)
+
+
+def demand_red(python, paths, env):
+    """Runs the tests marked fixes(...) below `paths` and prints how they fared.
+
+    Args:
+        python: The interpreter that has stock Ray.
+        paths: Test files and folders.
+        env: The environment variables for it.
+
+    Returns:
+        0 where there is such a test and each fails as it must, else 1.
+    """
+    files = marked_files(paths)
+    if not files:
+        print("no test is marked fixes(...)")
+        return 1
+    # pytest's root: this repository, unless the files are from elsewhere.
+    inside = all(file.is_relative_to(ROOT) for file in files)
+    root = ROOT if inside else Path(os.path.commonpath([f.parent for f in files]))
+    start = time.monotonic()
+    red = Red(python, files, root, env, tell=_print_verdict)
+    red.run()
+    wrong = [verdict for verdict in red.verdicts if not verdict.red]
+    slow = [verdict for verdict in red.verdicts if verdict.seconds > SLOW_S]
+    for file, why in red.uncollected:
+        print(f"NOT COLLECTED  {file}: {' '.join(why)}")
+    for verdict in slow:
+        print(f"slow: {verdict.test} takes {verdict.seconds:.0f} s on stock")
+    if wrong or red.uncollected or not red.verdicts:
+        print("\nWhat pytest printed, the end of it:")
+        print("\n".join(f"    {line}" for line in red.output.splitlines()[-40:]))
+    if not red.verdicts:
+        print("no test marked fixes(...) was run")
+    say(
+        f"{len(red.verdicts) - len(wrong)} of {len(red.verdicts)} tests marked "
+        f"fixes(...) fail on stock Ray as they must "
+        f"({time.monotonic() - start:.0f} s)"
+    )
+    return 0 if red.verdicts and not wrong and not red.uncollected else 1
+
+
+def _print_verdict(verdict):
+    names = ", ".join(verdict.names)
+    how = verdict.how[:90] if verdict.red else verdict.how
+    print(
+        f"{'red' if verdict.red else 'NOT RED':8}{verdict.seconds:6.1f} s  "
+        f"{names:18} {verdict.test}: {how}",
+        flush=True,
+    )
