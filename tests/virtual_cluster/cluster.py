@@ -1,0 +1,757 @@
+"""A virtual cluster: one Tune experiment, run without Ray, event by event."""
+
+import os
+import pickle
+import random
+import shutil
+import tempfile
+import warnings
+import weakref
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
+
+from . import observe, trainables
+from .clock import VirtualClock, VirtualTime
+from .faults import Fault, FaultPlan
+from .invariants import InvariantViolation, Monitor
+from .observe import MonitorCallback, ObservedController, ObservedEventManager
+from .patching import (
+    Activation,
+    OrderRandom,
+    VirtualUUID,
+    make_trials_hash_stably,
+)
+from .resources import Node, VirtualResourceManager
+from .runtime import BlockedForever, Costs, FakeRay, Runtime
+from .storage import VirtualExperiment
+from .trainables import ClassTrainable, VirtualTrainable
+from ray import cloudpickle, tune
+from ray.tune import CheckpointConfig, ResumeConfig
+from ray.tune.execution.placement_groups import (
+    PlacementGroupFactory,
+    resource_dict_to_pg_factory,
+)
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import (
+    BasicVariantGenerator,
+    ConcurrencyLimiter,
+    Searcher,
+    SearchGenerator,
+)
+
+# How long, in virtual seconds, it must be quiet before a run is said to hang. The
+# last one is longer than the 600 s after which Tune kills actors that do not stop.
+_QUIET = (1.0, 61.0, 700.0)
+
+
+class SeededChooser:
+    """Picks among events that are ready at once, from a seed.
+
+    Args:
+        seed: The seed.
+    """
+
+    def __init__(self, seed: int):
+        self.rng = random.Random(seed * 7919 + 5)
+
+    def choose(self, count: int) -> int:
+        return self.rng.randrange(count)
+
+
+class ScriptedChooser(SeededChooser):
+    """Picks as a list says, then the first; remembers how many there were.
+
+    Args:
+        script: The picks.
+        limit: Of more ready events than this, only the first ones are picked among.
+    """
+
+    def __init__(self, script: Sequence[int] = (), limit: int = 3):
+        super().__init__(0)
+        self.script = list(script)
+        self.limit = limit
+        self.taken: List[int] = []
+        self.counts: List[int] = []
+
+    def choose(self, count: int) -> int:
+        position = len(self.taken)
+        count = min(count, self.limit)
+        pick = self.script[position] if position < len(self.script) else 0
+        pick = min(pick, count - 1)
+        self.taken.append(pick)
+        self.counts.append(count)
+        return pick
+
+
+class RunRecord:
+    """What became of a run.
+
+    Attributes:
+        trials: Tune's trials, in the order they were added.
+        controller: The (last) controller.
+        results: The results handled, per trial id.
+        decisions: ``(time, trial id, iteration, decision)`` for every result.
+        events: Everything that happened (see ``invariants.Event``).
+        num_events: How many events the driver handled.
+        time: Virtual seconds that passed.
+        violation: The invariant that was broken, if ``check=False``; else None.
+    """
+
+    def __init__(self, cluster: "VirtualCluster"):
+        self.controller = cluster.controller
+        self.scheduler = cluster.scheduler
+        self.trials = list(cluster.controller.get_trials())
+        monitor = cluster.monitor
+        self.results = monitor.results
+        self.decisions = monitor.decisions
+        self.events = monitor.events
+        self.num_events = monitor.number
+        self.time = cluster.clock.now
+        self.violation: Optional[InvariantViolation] = monitor.violation
+        self.faults_fired = monitor.faults_fired
+
+    def statuses(self) -> List[str]:
+        """Return the status of each trial.
+
+        Returns:
+            The statuses, in the order of the trials.
+        """
+        return [trial.status for trial in self.trials]
+
+    def iterations(self) -> List[int]:
+        """Return how far each trial got.
+
+        Returns:
+            The last training iteration of each trial; 0 if it reported nothing.
+        """
+        return [
+            (trial.run_metadata.last_result or {}).get("training_iteration", 0)
+            for trial in self.trials
+        ]
+
+    def history(self) -> str:
+        """Return the whole history as text; the same bytes for the same seed.
+
+        Returns:
+            A line for each thing that happened.
+        """
+        return "\n".join(map(str, self.events)) + "\n"
+
+
+class VirtualCluster:
+    """One experiment on a virtual cluster. See the package's docstring.
+
+    Args:
+        scheduler: The scheduler, or a function that makes one (needed to restore the
+            experiment if the scheduler cannot be pickled before the run).
+        num_samples: The number of trials.
+        configs: Instead of ``num_samples`` and ``param_space``: the trials' configs.
+        param_space: Tune's search space.
+        trainable: A curve ``f(config, iteration) -> metrics``, or a
+            ``ClassTrainable`` or ``FunctionTrainable``.
+        metric: The metric; None if the scheduler brings its own.
+        mode: ``"max"`` or ``"min"``.
+        slots: The number of CPUs; a trial takes one unless ``resources`` says else.
+        nodes: Over how many nodes the slots are spread; or a list with what each has.
+        resources: What a trial needs: ``{"CPU": 2}``, a ``PlacementGroupFactory``, or
+            a function of the config that returns one of these.
+        seed: Determines everything that is drawn.
+        costs: How long things take.
+        faults: What goes wrong, and when.
+        search_alg: A searcher, a search algorithm, or a function that makes one.
+        max_concurrent: As ``max_concurrent_trials`` of ``TuneConfig``.
+        stop: As ``stop`` of ``RunConfig``.
+        time_budget_s: As in ``TuneConfig``, in virtual seconds.
+        checkpoint_config: As in ``RunConfig``.
+        max_failures: As in ``FailureConfig``.
+        fail_fast: As in ``FailureConfig``.
+        reuse_actors: As in ``TuneConfig``.
+        callbacks: Tune callbacks, or a function that makes them.
+        buffer_length: ``TUNE_RESULT_BUFFER_LENGTH``.
+        max_pending: ``TUNE_MAX_PENDING_TRIALS_PG``; None for Tune's own.
+        reserve: Whether resources act like placement groups (True) or like
+            ``FixedResourceManager`` (False).
+        checkpoint_period: Virtual seconds between snapshots of the experiment; None
+            for never, but for the end. A driver death in ``faults`` makes it 0.
+        resume: Restores the experiment that is in ``storage_path``: a
+            ``ResumeConfig``, or True.
+        storage_path: Where the experiment is stored; a temporary directory if None.
+        chooser: Picks among events that are ready at once; from the seed if None.
+        lag: ``(probability, seconds)``: before a step the driver is busy for so long,
+            so that events pile up.
+        idle_steps: How many steps of the controller without an event there are before
+            time leaps to the next one.
+        stall_timeout_s: ``TUNE_STALL_TIMEOUT_S``; 0 leaves it to ``detect_hangs``.
+        detect_hangs: Whether a run in which nothing can happen any more violates an
+            invariant. If not, such a run goes on: each step takes a virtual second.
+        env: More environment variables.
+        check: Whether a broken invariant ends the run with ``InvariantViolation``.
+        ignore: Names of invariants that are not checked.
+        on_event: ``f(cluster, event)``, called after a step for each event in it.
+        keep_events: Whether the record keeps all events, or only the last ones.
+        quiet: Whether to silence Ray's loggers.
+    """
+
+    def __init__(
+        self,
+        scheduler: Union[None, TrialScheduler, Callable[[], TrialScheduler]] = None,
+        *,
+        num_samples: int = 1,
+        configs: Optional[List[Dict]] = None,
+        param_space: Optional[Dict] = None,
+        trainable: Union[None, Callable, VirtualTrainable] = None,
+        metric: Optional[str] = "score",
+        mode: Optional[str] = "max",
+        slots: int = 4,
+        nodes: Union[int, List[Dict[str, float]]] = 1,
+        resources: Any = None,
+        seed: int = 0,
+        costs: Optional[Costs] = None,
+        faults: Sequence[Fault] = (),
+        search_alg: Any = None,
+        max_concurrent: int = 0,
+        stop: Any = None,
+        time_budget_s: Optional[float] = None,
+        checkpoint_config: Optional[CheckpointConfig] = None,
+        max_failures: int = 0,
+        fail_fast: Union[bool, str] = False,
+        reuse_actors: bool = False,
+        callbacks: Any = None,
+        buffer_length: int = 1,
+        max_pending: Optional[int] = None,
+        reserve: bool = True,
+        checkpoint_period: Optional[float] = None,
+        resume: Union[bool, ResumeConfig] = False,
+        storage_path: Optional[str] = None,
+        chooser: Optional[SeededChooser] = None,
+        lag: tuple = (0.0, 0.0),
+        idle_steps: int = 0,
+        stall_timeout_s: float = 0,
+        detect_hangs: bool = True,
+        env: Optional[Dict[str, str]] = None,
+        check: bool = True,
+        ignore: Sequence[str] = (),
+        on_event: Optional[Callable] = None,
+        keep_events: bool = True,
+        quiet: bool = False,
+    ):
+        make_trials_hash_stably()
+        trainables.register()
+        if trainable is None or not isinstance(trainable, VirtualTrainable):
+            trainable = ClassTrainable(trainable or trainables.saturating)
+        if configs is not None:
+            num_samples = len(configs)
+            keys = sorted({key for config in configs for key in config})
+            param_space = {
+                key: tune.choice([c[key] for c in configs if key in c]) for key in keys
+            }
+        if param_space is None:
+            param_space = {"x": tune.uniform(0, 1)}
+        self._configs = configs
+        self._space = param_space
+        self._num_samples = num_samples
+        self._trainable = trainable
+        self._metric, self._mode = metric, mode
+        self._resources = resources
+        self._stop, self._time_budget_s = stop, time_budget_s
+        self._checkpoint_config = checkpoint_config
+        self._max_failures, self._fail_fast = max_failures, fail_fast
+        self._reuse_actors = reuse_actors
+        self._buffer_length = buffer_length
+        self._reserve = reserve
+        self._resume = resume
+        self._check = check
+        self._detect_hangs = detect_hangs
+        self._on_event = on_event
+        self._lag = lag
+        self._lag_rng = random.Random(seed * 104729 + 3)
+        self.seed = seed
+        self.plan = FaultPlan(faults)
+        if checkpoint_period is None and any(
+            fault.kind == "driver_death" for fault in self.plan.faults
+        ):
+            checkpoint_period = 0
+        self._checkpoint_period = checkpoint_period
+        self._max_concurrent = max_concurrent
+        self._make_scheduler = _maker(scheduler or FIFOScheduler())
+        self._make_search_alg = _maker(search_alg)
+        self._make_callbacks = _maker(callbacks or [])
+
+        self.clock = VirtualClock()
+        if isinstance(nodes, int):
+            share = [slots // nodes + (i < slots % nodes) for i in range(nodes)]
+            nodes = [{"CPU": count} for count in share]
+        self.nodes = [Node(i, total) for i, total in enumerate(nodes)]
+        self.chooser = chooser or SeededChooser(seed)
+        self.runtime = Runtime(
+            self.clock,
+            self.nodes,
+            costs or Costs(),
+            self.plan,
+            {trainable.registered_name: trainable},
+            self.chooser,
+            seed,
+        )
+        self.runtime.idle_steps = idle_steps
+        self.monitor = Monitor(
+            self.clock, self.runtime, max_concurrent, keep_events, ignore
+        )
+        self.runtime.monitor = self.monitor
+        self._env = {
+            "TUNE_STALL_TIMEOUT_S": str(stall_timeout_s),
+            "TUNE_RESULT_BUFFER_LENGTH": str(buffer_length),
+            "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+        }
+        if max_pending is not None:
+            self._env["TUNE_MAX_PENDING_TRIALS_PG"] = str(max_pending)
+        if quiet:
+            self._env["TUNE_PRINT_ALL_TRIAL_ERRORS"] = "0"
+        self._env.update(env or {})
+        self._own_root = storage_path is None
+        if storage_path is None:
+            base = "/dev/shm" if os.path.isdir("/dev/shm") else None
+            storage_path = tempfile.mkdtemp(prefix="virtual_cluster_", dir=base)
+            self._finalizer = weakref.finalize(
+                self, shutil.rmtree, storage_path, ignore_errors=True
+            )
+        self.storage_path = storage_path
+        self._activation = Activation(
+            FakeRay(self.runtime),
+            VirtualTime(self.clock),
+            VirtualUUID(),
+            OrderRandom(self.runtime, self.chooser.rng),
+            ObservedEventManager,
+            [],
+            self._env,
+            seed,
+            quiet,
+        )
+        self._quiet = 0
+        self._pending_nodes: List = []
+        self._storage_full_until: Optional[int] = None
+        self._num_seen = 0
+        self._steps_without_event = 0
+        self.num_restarts = 0
+        self.finished = False
+        self.controller: Optional[ObservedController] = None
+        self.scheduler: Optional[TrialScheduler] = None
+        self.resource_manager: Optional[VirtualResourceManager] = None
+
+    # Life cycle
+
+    @contextmanager
+    def active(self):
+        """Put the virtual clock and runtime under Tune; needed to call Tune directly.
+
+        Yields:
+            This cluster.
+        """
+        with self._activation:
+            observe._active.append(self.monitor)
+            try:
+                yield self
+            finally:
+                observe._active.pop()
+
+    def start(self) -> "VirtualCluster":
+        """Make the controller; ``step`` and ``run`` do this when needed.
+
+        Returns:
+            This cluster.
+        """
+        if self.controller is None:
+            resume = self._resume
+            if resume is True:
+                resume = ResumeConfig()
+            self._set_up(resume or None)
+        return self
+
+    def _set_up(self, resume_config: Optional[ResumeConfig]) -> None:
+        # Patches of the scheduler's class go in with the next activation.
+        scheduler = self.scheduler = self._make_scheduler()
+        assert self._activation._depth == 0 or not self._activation.class_patches
+        self._activation.class_patches = observe.scheduler_patches(
+            scheduler, observe.current
+        )
+        self.monitor.scheduler = scheduler
+        with self.active(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._set_up_active(scheduler, resume_config)
+
+    def _set_up_active(self, scheduler, resume_config) -> None:
+        from ray.tune.schedulers.util import (
+            _set_search_properties_backwards_compatible as set_scheduler,
+        )
+        from ray.tune.search.util import (
+            _set_search_properties_backwards_compatible as set_searcher,
+        )
+
+        if not scheduler.supports_buffered_results:
+            os.environ["TUNE_RESULT_BUFFER_LENGTH"] = "1"
+            self._env["TUNE_RESULT_BUFFER_LENGTH"] = "1"
+        resources = self._resources
+        if resources is not None and not callable(resources):
+            resources = _pg_factory(resources)
+        experiment = VirtualExperiment(
+            "experiment",
+            self._trainable.registered_name,
+            stop=self._stop,
+            time_budget_s=self._time_budget_s,
+            config=dict(self._space),
+            resources_per_trial=None if callable(resources) else resources,
+            num_samples=self._num_samples,
+            storage_path=self.storage_path,
+            checkpoint_config=self._checkpoint_config,
+            max_failures=self._max_failures,
+            trial_dirname_creator=_trial_dirname,
+        )
+        placeholder = trainables.placeholder(self._trainable.registered_name)
+        placeholder.resource_function = resources if callable(resources) else None
+        search_alg = self._make_search_alg()
+        if search_alg is None:
+            search_alg = BasicVariantGenerator(
+                points_to_evaluate=self._configs,
+                max_concurrent=self._max_concurrent,
+                random_state=self.seed,
+            )
+        elif self._max_concurrent and not isinstance(search_alg, ConcurrencyLimiter):
+            if isinstance(search_alg, Searcher):
+                search_alg = ConcurrencyLimiter(search_alg, self._max_concurrent)
+        if isinstance(search_alg, Searcher):
+            search_alg = SearchGenerator(search_alg)
+        if hasattr(search_alg, "_uuid_prefix"):
+            search_alg._uuid_prefix = "t_"
+        metric, mode = self._metric, self._mode
+        if not set_searcher(
+            search_alg.set_search_properties,
+            metric,
+            mode,
+            dict(self._space),
+            **experiment.public_spec,
+        ):
+            raise ValueError("The searcher has a search space of its own already.")
+        own = getattr(scheduler, "_metric", None) or getattr(scheduler, "metric", None)
+        if own is not None and metric is not None:
+            metric = mode = None
+        if not set_scheduler(
+            scheduler.set_search_properties, metric, mode, **experiment.public_spec
+        ):
+            raise ValueError(
+                "The scheduler has a metric or mode of its own: pass metric=None."
+            )
+        period = self._checkpoint_period
+        self.resource_manager = VirtualResourceManager(self.nodes, self._reserve)
+        self.experiment = experiment
+        self.controller = ObservedController(
+            search_alg=search_alg,
+            scheduler=scheduler,
+            stopper=experiment.stopper,
+            resume_config=resume_config,
+            fail_fast=self._fail_fast,
+            checkpoint_period=1e9 if period is None else period,
+            callbacks=[MonitorCallback(), *self._make_callbacks()],
+            metric=self._metric,
+            trial_checkpoint_config=experiment.checkpoint_config,
+            storage=experiment.storage,
+            reuse_actors=self._reuse_actors,
+            resource_manager_factory=lambda: self.resource_manager,
+        )
+        if period is None:
+            # Not even the first snapshot.
+            self.controller._checkpoint_manager._last_save_time = 0.0
+        if not self.controller.resumed:
+            search_alg.add_configurations([experiment])
+            self.controller.update_max_pending_trials()
+        self.controller.setup_experiments(
+            experiments=[experiment], total_num_samples=search_alg.total_samples
+        )
+
+    # Running
+
+    def step(self) -> List:
+        """Let the controller do one step, which handles at most one event.
+
+        Returns:
+            What happened in it.
+
+        Raises:
+            InvariantViolation: If an invariant was broken, and ``check``.
+        """
+        self.start()
+        with self.active():
+            return self._step()
+
+    def _step(self) -> List:
+        monitor, clock = self.monitor, self.clock
+        self._apply_faults()
+        probability, seconds = self._lag
+        if probability and self._lag_rng.random() < probability:
+            clock.advance_to(clock.now + self._lag_rng.uniform(0, seconds))
+        seen, handled, changes = len(monitor.events), monitor.number, monitor.changes
+        try:
+            self.controller.step()
+        except BlockedForever as exc:
+            monitor.broken("blocked", str(exc))
+        except Exception:
+            if monitor.violation is None or not self._check:
+                raise
+        monitor.after_step(self.controller)
+        if monitor.number == handled:
+            self._steps_without_event += 1
+            self._watch_for_quiet(changes)
+        else:
+            self._steps_without_event = 0
+            self._quiet = 0
+        if self._steps_without_event > 3000 and self._detect_hangs:
+            monitor.broken("spin", "3000 steps of the controller without an event")
+        if self._check and monitor.violation is not None:
+            raise monitor.violation
+        happened = monitor.events[seen:]
+        if self._on_event is not None:
+            for event in happened:
+                self._on_event(self, event)
+        return happened
+
+    def _watch_for_quiet(self, changes: int) -> None:
+        if (
+            self.runtime.next_time is not None
+            or self.monitor.changes != changes
+            or self._pending_nodes
+        ):
+            if self._pending_nodes and self.runtime.next_time is None:
+                self.clock.advance_to(self._pending_nodes[0][0])
+            self._quiet = 0
+            return
+        if not self._detect_hangs:
+            self.clock.advance_to(self.clock.now + 1.0)
+            return
+        if self._quiet < len(_QUIET):
+            self.clock.advance_to(self.clock.now + _QUIET[self._quiet])
+            self._quiet += 1
+        elif not self.controller.is_finished():
+            self.monitor.nothing_left(self.controller, sum(_QUIET))
+
+    def _apply_faults(self) -> None:
+        while self._pending_nodes and self._pending_nodes[0][0] <= self.clock.now:
+            _, node = self._pending_nodes.pop(0)
+            node.up = True
+            self.monitor.log("node_back", None, f"node {node.number}")
+            self.resource_manager.resources_changed()
+        number = self.monitor.number
+        if self._storage_full_until is not None and number >= self._storage_full_until:
+            self._storage_full_until = None
+            self._set_storage_full(False)
+        for count in range(self._num_seen, number + 1):
+            for fault in self.plan.for_event(count):
+                self._apply(fault)
+        self._num_seen = number + 1
+
+    def _apply(self, fault: Fault) -> None:
+        self.monitor.log("fault", None, repr(fault))
+        self.monitor.faults_fired.append(fault)
+        if fault.kind == "node_loss":
+            node = self.nodes[fault.node % len(self.nodes)]
+            if node.up:
+                self.runtime.lose_node(fault.node)
+                if fault.duration:
+                    self._pending_nodes.append((self.clock.now + fault.duration, node))
+                    self._pending_nodes.sort(key=lambda item: item[0])
+        elif fault.kind == "storage_full":
+            self._storage_full_until = self.monitor.number + int(fault.duration)
+            self._set_storage_full(True)
+        elif fault.kind == "driver_death":
+            self._restart()
+
+    def _set_storage_full(self, full: bool) -> None:
+        self.runtime.storage_full = full
+        self.controller._storage.syncer.full = full
+
+    def restart_driver(self) -> None:
+        """The driver dies now; a new one restores the experiment from its storage."""
+        self.start()
+        with self.active():
+            self._restart()
+
+    def _restart(self) -> None:
+        self.num_restarts += 1
+        self.runtime.lose_driver()
+        self.monitor.driver_died()
+        self.monitor.log("driver_death", None)
+        self.resource_manager.clear()
+        # Snapshots are named by the second.
+        self.clock.advance_to(self.clock.now + 2.0)
+        scheduler = self.scheduler = self._make_scheduler()
+        self.monitor.scheduler = scheduler
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._set_up_active(scheduler, ResumeConfig())
+
+    def run(self, max_events: int = 100_000) -> RunRecord:
+        """Run the experiment to its end, and check what is left of it.
+
+        Args:
+            max_events: How many events may be handled; more break an invariant.
+
+        Returns:
+            The record of the run.
+
+        Raises:
+            InvariantViolation: If an invariant was broken, and ``check``.
+        """
+        self.start()
+        with self.active():
+            while not self.controller.is_finished():
+                self._step()
+                if self.monitor.violation is not None:
+                    break
+                if self.monitor.number >= max_events:
+                    self.monitor.broken("endless", f"no end after {max_events} events")
+                    break
+            return self._finish()
+
+    def run_until(self, condition: Callable[[], bool], max_events: int = 100_000):
+        """Step until a condition holds.
+
+        Args:
+            condition: Asked after every step.
+            max_events: How many events may be handled.
+
+        Raises:
+            TimeoutError: If it does not hold after so many events.
+        """
+        self.start()
+        with self.active():
+            while not condition():
+                if self.monitor.number >= max_events or self.controller.is_finished():
+                    raise TimeoutError(
+                        f"The condition did not hold within {self.monitor.number} "
+                        f"events:\n" + "\n".join(map(str, self.monitor.events[-16:]))
+                    )
+                self._step()
+
+    def finish(self) -> RunRecord:
+        """End the run as ``tune.run`` does, and check what is left.
+
+        Returns:
+            The record of the run.
+
+        Raises:
+            InvariantViolation: If an invariant was broken, and ``check``.
+        """
+        self.start()
+        with self.active():
+            return self._finish()
+
+    def _finish(self) -> RunRecord:
+        monitor = self.monitor
+        if not self.finished:
+            self.finished = True
+            if monitor.violation is None:
+                monitor.at_end(self.controller, self.resource_manager)
+            if monitor.violation is None:
+                if self._checkpoint_period is not None:
+                    self.controller.checkpoint(force=True, wait=True)
+                self.controller.cleanup()
+                monitor.after_cleanup(self.controller, self.resource_manager)
+        if self._check and monitor.violation is not None:
+            raise monitor.violation
+        return RunRecord(self)
+
+    def close(self) -> None:
+        """Delete what the cluster stored, unless ``storage_path`` was given."""
+        if self._own_root:
+            self._finalizer()
+
+    def record(self) -> RunRecord:
+        """Return the record as far as the run has got.
+
+        Returns:
+            The record.
+        """
+        return RunRecord(self)
+
+    # For tests
+
+    @property
+    def trials(self) -> List:
+        """Tune's trials, in the order that the controller has them."""
+        return self.start().controller.get_trials()
+
+    def call(self, function: Callable, *args, **kwargs) -> Any:
+        """Call something of Tune while the cluster is active.
+
+        Args:
+            function: What to call.
+            *args: Its arguments.
+            **kwargs: Its keyword arguments.
+
+        Returns:
+            What it returns.
+        """
+        self.start()
+        with self.active():
+            return function(*args, **kwargs)
+
+    def pause_trial(self, trial, should_checkpoint: bool = True) -> None:
+        """Call the controller's ``pause_trial``, as a callback may.
+
+        Args:
+            trial: The trial.
+            should_checkpoint: As there.
+        """
+        self.call(self.controller.pause_trial, trial, should_checkpoint)
+
+    def stop_trial(self, trial) -> None:
+        """Call the controller's ``stop_trial``, as a callback may.
+
+        Args:
+            trial: The trial.
+        """
+        self.call(self.controller.stop_trial, trial)
+
+    def in_flight(self, trial) -> Dict[str, int]:
+        """Return what the driver waits for of a trial.
+
+        Args:
+            trial: The trial.
+
+        Returns:
+            The number of tasks of each kind (``train``, ``save``, ...).
+        """
+        view = self.monitor.view(trial.trial_id)
+        return {kind: n for kind, n in view.in_flight.items() if n > 0}
+
+
+def _trial_dirname(trial) -> str:
+    return trial.trial_id
+
+
+def _pg_factory(resources) -> PlacementGroupFactory:
+    if isinstance(resources, PlacementGroupFactory):
+        return resources
+    return resource_dict_to_pg_factory({k.lower(): v for k, v in resources.items()})
+
+
+def _maker(thing: Any) -> Callable[[], Any]:
+    """Make a function that returns a thing as it was before the first run of it."""
+    if callable(thing) and not isinstance(thing, (TrialScheduler, Searcher)):
+        return thing
+    if thing is None or isinstance(thing, (list, tuple)) and not thing:
+        return lambda: thing
+    try:
+        blob = cloudpickle.dumps(thing)
+    except Exception:
+        blob = None
+    first = [thing]
+
+    def make():
+        if first:
+            return first.pop()
+        if blob is None:
+            raise pickle.PicklingError(
+                f"{type(thing).__name__} cannot be pickled, so the experiment cannot "
+                "be restored: pass a function that makes it."
+            )
+        return cloudpickle.loads(blob)
+
+    return make

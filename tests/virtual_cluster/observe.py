@@ -1,0 +1,132 @@
+"""How the monitor gets to see what the real controller does.
+
+The controller, the actor manager and the schedulers are the real ones. They are only
+listened to: the event manager and the controller through subclasses that call
+``super()``, a scheduler through its hooks while the cluster is active.
+"""
+
+from ray.air.execution._internal.event_manager import RayEventManager
+from ray.tune.callback import Callback
+from ray.tune.execution.tune_controller import TuneController
+
+_active = []
+
+
+def current():
+    """Return the monitor of the cluster that is active.
+
+    Returns:
+        The monitor, or None.
+    """
+    return _active[-1] if _active else None
+
+
+class ObservedEventManager(RayEventManager):
+    """Tells the monitor which futures the driver watches."""
+
+    def track_future(self, future, on_result=None, on_error=None):
+        monitor = current()
+        if monitor is not None:
+            monitor.on_track(future)
+        super().track_future(future, on_result=on_result, on_error=on_error)
+
+    def discard_future(self, future):
+        monitor = current()
+        if monitor is not None and future in self._tracked_futures:
+            monitor.on_discard(future)
+        super().discard_future(future)
+
+    def resolve_future(self, future):
+        monitor = current()
+        if monitor is None:
+            return super().resolve_future(future)
+        if not future.done:
+            # The driver blocks, as ``ray.get`` would.
+            monitor.runtime.get_quietly(future)
+        if future in self._tracked_futures:
+            monitor.on_resolving(future)
+        super().resolve_future(future)
+        monitor.on_resolved(future)
+
+
+class MonitorCallback(Callback):
+    """Tells the monitor which results are handled."""
+
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        monitor = current()
+        if monitor is not None:
+            monitor.on_result(trial, result)
+
+
+class ObservedController(TuneController):
+    """The real controller; tells the monitor what it is asked to do."""
+
+    def add_trial(self, trial):
+        monitor = current()
+        monitor.runtime.trial_numbers.setdefault(
+            trial.trial_id, len(monitor.runtime.trial_numbers)
+        )
+        monitor.on_trial(trial)
+        super().add_trial(trial)
+
+    def stop_trial(self, trial, *args, **kwargs):
+        current().on_stop_trial(trial)
+        return super().stop_trial(trial, *args, **kwargs)
+
+    def pause_trial(self, trial, *args, **kwargs):
+        should_checkpoint = args[0] if args else kwargs.get("should_checkpoint", True)
+        current().on_pause_trial(trial, should_checkpoint)
+        return super().pause_trial(trial, *args, **kwargs)
+
+    def _set_trial_status(self, trial, status):
+        super()._set_trial_status(trial, status)
+        current().on_status(trial, trial.status)
+
+    def _execute_action(self, *args, **kwargs):
+        monitor = current()
+        monitor.in_action += 1
+        try:
+            return super()._execute_action(*args, **kwargs)
+        finally:
+            monitor.in_action -= 1
+
+    def _stop_experiment_if_needed(self):
+        monitor = current()
+        monitor.in_stop_all = True
+        try:
+            return super()._stop_experiment_if_needed()
+        finally:
+            monitor.in_stop_all = False
+
+
+def scheduler_patches(scheduler, get_monitor):
+    """Make the class patches through which a scheduler's decisions are seen.
+
+    Args:
+        scheduler: The scheduler.
+        get_monitor: Returns the monitor.
+
+    Returns:
+        A list of ``(cls, name, value)``.
+    """
+    cls = type(scheduler)
+    decide, choose = cls.on_trial_result, cls.choose_trial_to_run
+
+    def on_trial_result(self, tune_controller, trial, result):
+        decision = decide(self, tune_controller, trial, result)
+        monitor = get_monitor()
+        if monitor is not None and self is monitor.scheduler:
+            monitor.on_decision(trial, result, decision)
+        return decision
+
+    def choose_trial_to_run(self, tune_controller, *args, **kwargs):
+        trial = choose(self, tune_controller, *args, **kwargs)
+        monitor = get_monitor()
+        if monitor is not None and self is monitor.scheduler:
+            monitor.on_choice(trial)
+        return trial
+
+    return [
+        (cls, "on_trial_result", on_trial_result),
+        (cls, "choose_trial_to_run", choose_trial_to_run),
+    ]

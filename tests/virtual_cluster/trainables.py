@@ -1,0 +1,141 @@
+"""What trials train: learning curves, and how class and function trainables behave.
+
+Nothing here runs in a worker. A trainable only says which metrics come next; the
+runtime (``runtime.py``) acts as ``Trainable`` and ``FunctionTrainable`` do.
+"""
+
+import inspect
+import math
+from typing import Any, Callable, Dict, Optional, Union
+
+from ray import tune
+
+Curve = Callable[..., Dict[str, Any]]
+
+
+def saturating(config: Dict[str, Any], iteration: int) -> Dict[str, Any]:
+    """A learning curve that rises toward ``config["x"]``.
+
+    Args:
+        config: The trial's configuration; ``x`` defaults to 0.5.
+        iteration: The training iteration, counted from 1.
+
+    Returns:
+        The metrics of this iteration: ``score``.
+    """
+    x = config.get("x", 0.5)
+    return {"score": x * (1.0 - math.exp(-iteration / 4.0))}
+
+
+class VirtualTrainable:
+    """Base of both kinds; use :class:`ClassTrainable` or :class:`FunctionTrainable`.
+
+    Args:
+        curve: ``curve(config, iteration)`` or ``curve(config, iteration, state)``
+            returns the metrics of an iteration. ``state`` is a dict that belongs to
+            the trial: it is saved in checkpoints and comes back with a restore. A
+            curve may raise: then the ``train`` task fails.
+        length: Iterations after which training ends by itself: a number, a function
+            of the config, or None for never.
+        resettable: Whether ``reset_config`` succeeds (``reuse_actors``).
+    """
+
+    kind = "class"
+    registered_name = "virtual_class"
+
+    def __init__(
+        self,
+        curve: Curve = saturating,
+        length: Union[None, int, Callable[[Dict], Optional[int]]] = None,
+        resettable: bool = True,
+    ):
+        self.curve = curve
+        self.length = length
+        self.resettable = resettable
+        self._takes_state = len(inspect.signature(curve).parameters) >= 3
+
+    def metrics(self, config: Dict, iteration: int, state: Dict) -> Dict[str, Any]:
+        if self._takes_state:
+            return dict(self.curve(config, iteration, state))
+        return dict(self.curve(config, iteration))
+
+    def end(self, config: Dict) -> Optional[int]:
+        return self.length(config) if callable(self.length) else self.length
+
+    def reports_checkpoint(self, iteration: int) -> bool:
+        return False
+
+
+class ClassTrainable(VirtualTrainable):
+    """A ``tune.Trainable``: saves whenever asked, its last result is ``done``."""
+
+
+class FunctionTrainable(VirtualTrainable):
+    """A training function.
+
+    It has a checkpoint only once it has reported one, and ends without ``done``: the
+    iteration after its last one yields Tune's duplicate marker.
+
+    Args:
+        curve: As for :class:`VirtualTrainable`.
+        length: As for :class:`VirtualTrainable`.
+        resettable: As for :class:`VirtualTrainable`.
+        checkpoint_every: Report a checkpoint with every n-th result; 0 for never.
+    """
+
+    kind = "function"
+    registered_name = "virtual_function"
+
+    def __init__(
+        self,
+        curve: Curve = saturating,
+        length: Union[None, int, Callable[[Dict], Optional[int]]] = None,
+        resettable: bool = True,
+        checkpoint_every: int = 1,
+    ):
+        super().__init__(curve, length, resettable)
+        self.checkpoint_every = checkpoint_every
+
+    def reports_checkpoint(self, iteration: int) -> bool:
+        return bool(self.checkpoint_every) and iteration % self.checkpoint_every == 0
+
+
+class _Placeholder(tune.Trainable):
+    """Never instantiated; tells Tune what a trial needs."""
+
+    resource_function: Optional[Callable] = None
+
+    @classmethod
+    def default_resource_request(cls, config):
+        return cls.resource_function(config) if cls.resource_function else None
+
+
+class virtual_class(_Placeholder):
+    """The registered name of virtual class trainables."""
+
+
+class virtual_function(_Placeholder):
+    """The registered name of virtual function trainables."""
+
+
+_PLACEHOLDERS = {cls.__name__: cls for cls in (virtual_class, virtual_function)}
+
+
+def placeholder(name: str) -> type:
+    """Return the class that is registered under a name.
+
+    Args:
+        name: ``virtual_class`` or ``virtual_function``.
+
+    Returns:
+        The class.
+    """
+    return _PLACEHOLDERS[name]
+
+
+def register() -> None:
+    """Make the placeholders known to Tune's registry."""
+    from ray.tune.registry import register_trainable
+
+    for name, cls in _PLACEHOLDERS.items():
+        register_trainable(name, cls)
