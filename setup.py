@@ -742,8 +742,7 @@ class WheelWriter:
         digest = digest.rstrip(b"=").decode()
         self._record.append([info.filename, f"sha256={digest}", str(len(data))])
 
-    def close(self) -> None:
-        """Write the RECORD, and end the file."""
+    def write_record(self) -> None:
         name = self.rename(self._record_name)
         self._record.append([name, "", ""])
         text = io.StringIO(newline="")
@@ -752,7 +751,6 @@ class WheelWriter:
         info.create_system = 3
         info.external_attr = (stat.S_IFREG | 0o644) << 16
         self._out.writestr(info, text.getvalue().encode(), zipfile.ZIP_STORED)
-        self._out.close()
 
     def build(self, changed: Dict[str, bytes], added: Dict[str, bytes]) -> None:
         """Write the whole wheel.
@@ -761,16 +759,17 @@ class WheelWriter:
             changed: The new content of upstream's members.
             added: The content of new members.
         """
-        for member in self._zip.infolist():
-            if member.is_dir() or member.filename == self._record_name:
-                continue
-            if member.filename in changed:
-                self.write(member.filename, changed[member.filename], member)
-            else:
-                self.copy(member)
-        for name in sorted(added):
-            self.write(name, added[name])
-        self.close()
+        with self._out:  # Closed also when the build breaks off.
+            for member in self._zip.infolist():
+                if member.is_dir() or member.filename == self._record_name:
+                    continue
+                if member.filename in changed:
+                    self.write(member.filename, changed[member.filename], member)
+                else:
+                    self.copy(member)
+            for name in sorted(added):
+                self.write(name, added[name])
+            self.write_record()
 
 
 def patched_metadata(metadata: bytes, pin: Pin) -> bytes:
@@ -886,6 +885,12 @@ class Finder:
         from importlib.machinery import ModuleSpec
         from importlib.util import spec_from_file_location
 
+        if not os.path.isdir(self.root):
+            raise ModuleNotFoundError(
+                "No module named %r: ray is an editable install of %s, which is gone; "
+                "install it again" % (name, self.root),
+                name=name,
+            )
         base = os.path.join(self.root, *name.split("."))
         init = os.path.join(base, "__init__.py")
         if os.path.isfile(init):

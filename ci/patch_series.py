@@ -798,8 +798,8 @@ def export(
         if state and state["patches"] != patches_digest(tree):
             raise BuildError(
                 "patches/ has changed since the checkout was laid, and export would "
-                "undo that. Save your commits on a branch, lay it anew with `ci/patch "
-                "checkout --force`, and rebase them; or give --force to overwrite"
+                "undo that. Lay it anew with `ci/patch checkout --force`, which keeps "
+                "your commits on a branch, and rebase them; or export with --force"
             )
     bare = git.text("rev-parse", "--is-bare-repository") == "true"
     untracked = "normal" if own else "no"
