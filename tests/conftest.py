@@ -15,6 +15,8 @@ if not os.environ.get("HOME"):
 os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# Tests start a Ray of their own, whatever cluster the caller works with.
+os.environ.pop("RAY_ADDRESS", None)
 
 _PREFIXES = ("TUNE_", "RAY_")
 

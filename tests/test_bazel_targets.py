@@ -35,8 +35,25 @@ def _files():
     return {path.stem: path for path in (ROOT / "tests").glob("test_*.py")}
 
 
+def _starts_ray(name):
+    tree = ast.parse(_files()[name].read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg) and node.arg == "ray_start_2_cpus":
+            return True
+        if isinstance(node, ast.Attribute):
+            if ast.unparse(node) in ("pytest.mark.ray", "ray.init"):
+                return True
+    return False
+
+
+def _stanza(name):
+    tags = '    tags = ["cpu:2"],\n' if _starts_ray(name) else ""
+    return f'\ntune_test(\n    name = "{name}",\n    size = "medium",\n{tags})\n'
+
+
 def test_every_file_has_a_target():
-    assert not sorted(_files().keys() - _targets().keys()), "missing in BUILD.bazel"
+    missing = sorted(_files().keys() - _targets().keys())
+    assert not missing, "missing in BUILD.bazel:\n" + "".join(map(_stanza, missing))
 
 
 def test_every_target_has_a_file():
@@ -61,8 +78,7 @@ def test_no_test_hides_in_a_subfolder():
 
 def test_real_ray_gets_two_cpus():
     for name, values in _targets().items():
-        text = _files()[name].read_text()
-        if re.search(r"mark\.ray\b|\bray_start_2_cpus\b|\bray\.init\(", text):
+        if name in _files() and _starts_ray(name):
             tags = ast.literal_eval(values["tags"]) if "tags" in values else []
             assert "cpu:2" in tags, f"{name} starts Ray: give it the tag cpu:2"
 

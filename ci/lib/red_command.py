@@ -5,7 +5,7 @@ import os
 import time
 from pathlib import Path
 
-from environment import ROOT, Failed, clean_environment, exclusive, say
+from environment import BUILD, ROOT, Failed, clean_environment, exclusive, say
 from red import SLOW_S, Red, marked_files
 
 
@@ -61,11 +61,17 @@ def demand_red(python, paths, env):
         print(f"NOT COLLECTED  {file}: {' '.join(why)}")
     for verdict in slow:
         print(f"slow: {verdict.test} takes {verdict.seconds:.0f} s on stock")
-    if wrong or red.uncollected or not red.verdicts:
-        print("\nWhat pytest printed, the end of it:")
-        print("\n".join(f"    {line}" for line in red.output.splitlines()[-40:]))
+    if wrong:
+        print(f"\n{len(wrong)} prove nothing:")
+        for verdict in wrong:
+            _print_verdict(verdict)
     if not red.verdicts:
-        print("no test marked fixes(...) was run")
+        print("no test marked fixes(...) was run; pytest said:")
+        print("\n".join(f"    {line}" for line in red.output.splitlines()[-20:]))
+    log = BUILD / "log" / "red.txt"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(red.output)
+    say(f"what pytest printed: {os.path.relpath(log)}")
     say(
         f"{len(red.verdicts) - len(wrong)} of {len(red.verdicts)} tests marked "
         f"fixes(...) fail on stock Ray as they must "
