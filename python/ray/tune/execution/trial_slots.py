@@ -1,0 +1,404 @@
+"""Decides which trial gets a slot, i.e. the resources that one trial needs."""
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Dict, Iterator, Optional
+
+from ray.air.execution import ResourceRequest
+from ray.air.execution._internal import TrackedActor
+from ray.tune.execution.paused_actors import PausedActors
+from ray.tune.execution.reuse_hint import get_reuse_hint
+from ray.tune.experiment import Trial
+from ray.tune.search.pausing import (
+    get_concurrency_limit,
+    notify_trial_pause,
+    notify_trial_resume,
+)
+from ray.tune.utils import warn_if_slow
+
+if TYPE_CHECKING:
+    from ray.tune.execution.tune_controller import TuneController
+
+logger = logging.getLogger(__name__)
+
+
+class TrialSlots:
+    """Slots of a running experiment: who asks for one, who gets the next.
+
+    The trial that the scheduler chooses goes before those that are pending already.
+    It is asked for its choice when a slot is free. Where that takes resources that
+    nobody has asked for, it is asked once more than that: if it would resume a trial,
+    resources of that shape are reserved, and it chooses again when they are ready.
+
+    Args:
+        controller: Controller of the experiment.
+    """
+
+    def __init__(self, controller: "TuneController"):
+        self._controller = controller
+        self._attached_to = None
+        self._paused_requests: Dict[Trial, ResourceRequest] = {}
+        self._num_paused: Counter = Counter()
+        self._hinted = False
+        self.paused_actors = PausedActors()
+
+    # Limits
+
+    @property
+    def limit(self) -> Optional[int]:
+        """How many trials may have an actor at the same time. None: any number."""
+        return get_concurrency_limit(self._controller._search_alg)
+
+    def _num_held(self) -> int:
+        """The number of slots that trials have, or that were asked for."""
+        return (
+            len(self._controller._trial_to_actor)
+            + self._controller._actor_manager.num_reserved()
+        )
+
+    def _num_started(self) -> int:
+        manager = self._controller._actor_manager
+        return sum(
+            manager.is_actor_started(tracked_actor)
+            for tracked_actor in self._controller._trial_to_actor.values()
+        )
+
+    def has_room(self) -> bool:
+        """Whether one more trial may ask for a slot."""
+        limit = self.limit
+        return limit is None or self._num_held() < limit
+
+    def _has_waiting_trial(self, but: Trial) -> bool:
+        return self._last_waiting_trial(but) is not None
+
+    def _last_waiting_trial(self, but: Trial) -> Optional[Trial]:
+        """The last trial that has asked for a slot without having got it yet."""
+        controller = self._controller
+        for trial, tracked_actor in reversed(list(controller._trial_to_actor.items())):
+            if (
+                trial is not but
+                and trial.status == Trial.PENDING
+                and trial in controller._staged_trials
+                and not controller._actor_manager.is_actor_started(tracked_actor)
+            ):
+                return trial
+        return None
+
+    def _make_room(self, chosen: Trial) -> None:
+        """Have others than the chosen trial ask again later, if there are too many."""
+        limit = self.limit
+        if limit is None:
+            return
+        manager = self._controller._actor_manager
+        while self._num_held() > limit:
+            waiting = self._last_waiting_trial(but=chosen)
+            if waiting:
+                self._withdraw(waiting)
+            elif manager.num_reserved():
+                manager.release_resources(manager.reserved_requests[0])
+            else:
+                return
+
+    def _withdraw(self, trial: Trial) -> None:
+        """Take back the request of a trial for an actor; it stays pending."""
+        controller = self._controller
+        logger.debug(f"Withdrawing the actor request of trial {trial}")
+        tracked_actor = controller._trial_to_actor.pop(trial)
+        controller._actor_to_trial.pop(tracked_actor)
+        controller._actor_manager.remove_actor(tracked_actor)
+        controller._unstage_trial_with_resources(trial)
+        controller._pending_trials_list.insert(0, trial)
+
+    # The next slot
+
+    def has_slot(self, trial: Trial) -> bool:
+        """Whether the trial would start right away if it was chosen now.
+
+        Args:
+            trial: Trial that has no actor.
+
+        Returns:
+            False if it would have to wait. True also when nothing is known of free
+            resources: the way to find out is to ask for them.
+        """
+        controller, request = self._controller, trial.placement_group_factory
+        limit = self.limit
+        if limit is not None and self._num_started() >= limit:
+            return False
+        if controller._actor_cache.has_cached_object(request):
+            return True
+        if self._is_requested(request):
+            return controller._actor_manager.has_resources_ready(request)
+        return not controller._actor_manager.num_live_actors or self._may_fit(request)
+
+    def _may_fit(self, request: ResourceRequest) -> bool:
+        """Whether the cluster has more than our actors use, for all we know."""
+        controller = self._controller
+        used = controller._actor_manager.get_live_actors_resources()
+        known = controller._resource_updater._avail_resources
+        total = {
+            **known.custom_resources,
+            "CPU": known.cpu,
+            "GPU": known.gpu,
+            "memory": known.memory,
+        }
+        return all(
+            used.get(name, 0.0) + amount <= total.get(name, 0.0)
+            for name, amount in request.required_resources.items()
+        )
+
+    def _is_requested(self, request: ResourceRequest) -> bool:
+        return self._controller._actor_manager.is_requested(request)
+
+    def _has_candidates(self) -> bool:
+        """Whether there is a point in asking the scheduler for its choice."""
+        controller = self._controller
+        limit = self.limit
+        if limit is not None and self._num_started() >= limit:
+            return False
+        if controller._actor_cache.num_cached_objects:
+            return True
+        if not controller._actor_manager.num_live_actors:
+            # Schedulers may be asked in vain, but nobody else gets things going.
+            return True
+        for request, trials in controller._resources_to_pending_trials.items():
+            if trials and not self._is_requested(request):
+                return True
+        self._update_paused()
+        return any(not self._is_requested(request) for request in self._num_paused)
+
+    def trials_to_run(
+        self, resource_request: Optional[ResourceRequest] = None
+    ) -> Iterator[Trial]:
+        """Ask the scheduler which trials to start on the slots that are free.
+
+        Args:
+            resource_request: Request that is ready, if one is.
+
+        Yields:
+            Trials that there is a slot for, or that shall ask for one, before others.
+        """
+        controller = self._controller
+        self._attach()
+        seen = set()
+        while resource_request is not None or self._has_candidates():
+            trial = self._choose_trial_to_run()
+            if trial is None or trial in seen or not self._prepare(trial):
+                break
+            seen.add(trial)
+            from_cache = controller._actor_cache.has_cached_object(
+                trial.placement_group_factory
+            )
+            yield trial
+            self._settle(trial, from_cache)
+            if resource_request is not None:
+                return
+        if resource_request is not None:
+            # Nobody has a use for what was reserved. If the scheduler changes its
+            # mind, it is reserved again.
+            controller._actor_manager.release_resources(resource_request)
+
+    def _choose_trial_to_run(self) -> Optional[Trial]:
+        controller, scheduler = self._controller, self._controller._scheduler_alg
+        with warn_if_slow("choose_trial_to_run"):
+            with controller._hook(scheduler, "choose_trial_to_run"):
+                return scheduler.choose_trial_to_run(controller._wrapped())
+
+    def close(self) -> None:
+        """Give out no slots any more."""
+        manager = self._controller._actor_manager
+        manager.set_on_resources_ready(None)
+        for request in manager.reserved_requests:
+            manager.release_resources(request)
+
+    def _attach(self) -> None:
+        manager = self._controller._actor_manager
+        if manager is not self._attached_to:
+            self._attached_to = manager
+            manager.set_on_resources_ready(self._controller._maybe_add_actors)
+
+    def _prepare(self, trial: Trial) -> bool:
+        """Return whether the trial is to be started now."""
+        controller, request = self._controller, trial.placement_group_factory
+        manager = controller._actor_manager
+        if trial.status not in (Trial.PENDING, Trial.PAUSED):
+            return False
+        tracked_actor = controller._trial_to_actor.get(trial)
+        cached = controller._actor_cache.has_cached_object(request)
+        if tracked_actor is not None:
+            if trial.status == Trial.PAUSED or manager.is_actor_started(tracked_actor):
+                return False
+            manager.prioritize_actor(tracked_actor)
+            return cached
+        room = (
+            self.has_room()
+            or manager.num_reserved(request) > 0
+            or self._has_waiting_trial(but=trial)
+        )
+        if not room:
+            return False
+        if cached or trial.status == Trial.PENDING:
+            return True
+        if not self._is_requested(request):
+            manager.reserve_resources(request)
+            self._make_room(trial)
+        return manager.has_resources_ready(request)
+
+    def _settle(self, trial: Trial, from_cache: bool) -> None:
+        """Put a trial that was just started ahead of the others."""
+        manager = self._controller._actor_manager
+        tracked_actor = self._controller._trial_to_actor.get(trial)
+        if tracked_actor is None:
+            return
+        request = trial.placement_group_factory
+        if from_cache:
+            manager.release_resources(request)
+        self._release_unless_paused(request)
+        manager.prioritize_actor(tracked_actor)
+        self._make_room(trial)
+
+    def next_pending_trial(self, request: ResourceRequest) -> Optional[Trial]:
+        """Return the trial to start on a cached actor, first come first served.
+
+        Args:
+            request: Resources of the actor.
+
+        Returns:
+            A pending trial, or None if none is allowed to start.
+        """
+        controller = self._controller
+        pending = controller._resources_to_pending_trials[request]
+        room = self.has_room()
+        for trials in (controller._pending_trials_list, list(pending)):
+            for trial in trials:
+                if (
+                    trial in pending
+                    and trial not in controller._resetting_trials
+                    and (room or trial in controller._trial_to_actor)
+                ):
+                    pending.discard(trial)
+                    self.paused_actors.forget(trial)
+                    # It may never have asked for an actor.
+                    trial.init_local_path()
+                    controller._mark_trial_to_checkpoint(trial)
+                    return trial
+        return None
+
+    # Paused trials
+
+    def on_status_change(self, trial: Trial, previous: str) -> None:
+        """Note that a trial has another status.
+
+        Args:
+            trial: Trial with its new status.
+            previous: Its status before.
+        """
+        controller, search_alg = self._controller, self._controller._search_alg
+        if trial.status == Trial.PAUSED:
+            self._count_paused(trial)
+            with controller._hook(search_alg, "on_trial_pause", trial):
+                notify_trial_pause(search_alg, trial.trial_id)
+            self._hint_at_reuse(trial)
+        elif previous == Trial.PAUSED:
+            self._forget_paused(trial)
+            if not trial.is_finished():
+                with controller._hook(search_alg, "on_trial_resume", trial):
+                    notify_trial_resume(search_alg, trial.trial_id)
+
+    def _count_paused(self, trial: Trial) -> None:
+        request = trial.placement_group_factory
+        self._paused_requests[trial] = request
+        self._num_paused[request] += 1
+
+    def _forget_paused(self, trial: Trial) -> None:
+        request = self._paused_requests.pop(trial, None)
+        if request is None:
+            return
+        self._num_paused[request] -= 1
+        if not self._num_paused[request]:
+            del self._num_paused[request]
+        if trial.is_finished():
+            self._release_unless_paused(request)
+
+    def _release_unless_paused(self, request: ResourceRequest) -> None:
+        """Take back a reservation if there is no trial left to use it."""
+        if not self._num_paused[request]:
+            self._controller._actor_manager.release_resources(request)
+
+    def _update_paused(self) -> None:
+        """Count trials that were paused when they were added."""
+        paused = self._controller._paused_trials
+        if len(paused) != len(self._paused_requests):
+            self._paused_requests.clear()
+            self._num_paused.clear()
+            for trial in paused:
+                self._count_paused(trial)
+
+    def _hint_at_reuse(self, trial: Trial) -> None:
+        if self._hinted or self._controller._reuse_actors:
+            return
+        hint = get_reuse_hint(trial, self._controller._scheduler_alg)
+        self._hinted = True
+        if hint:
+            logger.warning(hint)
+
+    # Cached actors
+
+    def num_spare_actors(
+        self, request: ResourceRequest, leaving: Optional[Trial] = None
+    ) -> int:
+        """Return how many idle actors to keep for trials that may be resumed.
+
+        Args:
+            request: Resources of the actors.
+            leaving: Trial that is about to leave its actor, if any.
+
+        Returns:
+            The number of paused trials with these resources, as far as the limit
+            allows; none while a trial with other resources waits for some.
+        """
+        self._update_paused()
+        spare, started = self._num_paused[request], self._num_started()
+        if leaving:
+            spare += not leaving.is_finished()
+            started -= 1
+        if not spare or self._others_wait(request):
+            return 0
+        limit = self.limit
+        return spare if limit is None else max(0, min(spare, limit - started))
+
+    def _others_wait(self, request: ResourceRequest) -> bool:
+        manager = self._controller._actor_manager
+        return any(
+            other != request and not manager.has_resources_ready(other)
+            for other in manager.requested_resources
+        )
+
+    def may_need_actor_of(self, trial: Trial) -> bool:
+        """Whether a trial may be resumed that can use the actor of this one.
+
+        Args:
+            trial: Trial that has ended, or is about to be paused.
+
+        Returns:
+            Whether to keep its actor, even if no trial is waiting for one.
+        """
+        self._update_paused()
+        return (
+            not trial.is_finished()
+            or self._num_paused[trial.placement_group_factory] > 0
+        )
+
+    def pop_cached_actor(self, trial: Trial) -> TrackedActor:
+        """Take the cached actor that suits a trial best.
+
+        Args:
+            trial: Trial to start.
+
+        Returns:
+            Its own actor from before it was paused, if that is still cached. Else the
+            one that is cached for longest.
+        """
+        return self._controller._actor_cache.pop_cached_object(
+            trial.placement_group_factory, self.paused_actors.get(trial)
+        )
