@@ -556,13 +556,13 @@ class ASHAv2(FIFOScheduler):
         return self._num_samples is not None and len(self._ladder) >= self._num_samples
 
     def _num_unborn(self, tune_controller: "TuneController") -> Optional[int]:
-        """How many trials may yet be added. None if that is not known."""
+        """How many trials may yet be added. None if the length was never known."""
+        total = self._total(tune_controller)
+        if total is None:
+            return None
         if self._is_search_finished(tune_controller):
             return 0
-        total = self._total(tune_controller)
-        if total is None or total < len(self._ladder):
-            return None
-        return total - len(self._ladder)
+        return total - len(self._ladder) if total >= len(self._ladder) else None
 
     def _is_deferred(self, tune_controller: "TuneController") -> bool:
         total = self._total(tune_controller)
