@@ -165,7 +165,7 @@ def add_patch(tree, subject: str, changes, header: str = HEADER) -> Path:
     """
     diff = "".join(
         make_diff(path, before, before.replace(old, new))
-        for path, (before, old, new) in changes.items()
+        for path, (before, old, new) in sorted(changes.items())
     )
     path = tree.patches / patch_series.slug(subject)
     path.write_bytes((header.format(subject=subject) + diff).encode())
