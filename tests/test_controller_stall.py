@@ -1,0 +1,269 @@
+"""A run never hangs in silence."""
+
+import pytest
+from virtual_cluster import (
+    Costs,
+    InvariantViolation,
+    ScriptedScheduler,
+    VirtualCluster,
+)
+
+from ray.tune import TuneError
+from ray.tune.search import Searcher
+
+
+def _never(controller):
+    return None
+
+
+def _stalling_cluster(stall_timeout_s=600, **kwargs):
+    """Two trials are paused and never chosen; the third one ends."""
+
+    def decide(controller, trial, result):
+        if trial.trial_id.endswith("2"):
+            return "CONTINUE"
+        return "PAUSE" if result["training_iteration"] == 2 else "CONTINUE"
+
+    return VirtualCluster(
+        ScriptedScheduler(decide, _never),
+        num_samples=3,
+        slots=2,
+        stop={"training_iteration": 4},
+        stall_timeout_s=stall_timeout_s,
+        detect_hangs=False,
+        **kwargs,
+    )
+
+
+@pytest.mark.hang
+@pytest.mark.fixes("stall")
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("reuse_actors", [False, True])
+def test_stalled_run_ends_with_an_error_that_lists_unfinished_trials(
+    reuse_actors, caplog
+):
+    cluster = _stalling_cluster(reuse_actors=reuse_actors)
+    with pytest.raises(TuneError, match="has stalled") as info:
+        for _ in range(2000):
+            cluster.step()
+    stalled_for = cluster.clock.now - 8
+    assert 600 <= stalled_for < 660
+    message = str(info.value)
+    for trial in cluster.trials[:2]:
+        assert (
+            f"- {trial}: PAUSED, paused by a decision of ScriptedScheduler, "
+            f"last result: training_iteration=2, score="
+        ) in message
+    assert str(cluster.trials[2]) not in message
+    assert "TUNE_STALL_TIMEOUT_S" in message
+    warnings = [r for r in caplog.records if "seems to have stalled" in r.message]
+    assert len(warnings) == 1
+
+
+@pytest.mark.fixes("stall")
+@pytest.mark.timeout(20)
+def test_stalled_run_can_be_restored():
+    schedulers = [_stalling_cluster()._make_scheduler()]
+    cluster = VirtualCluster(
+        lambda: schedulers.pop() if schedulers else ScriptedScheduler(),
+        num_samples=3,
+        slots=2,
+        stop={"training_iteration": 4},
+        stall_timeout_s=30,
+        detect_hangs=False,
+        checkpoint_period=1e9,
+    )
+    with pytest.raises(TuneError, match="has stalled"):
+        for _ in range(2000):
+            cluster.step()
+    cluster.restart_driver()
+    record = cluster.run(max_events=100)
+    assert record.statuses() == ["TERMINATED"] * 3
+    # It went on from the checkpoints of the pause.
+    iterations = [
+        [result["training_iteration"] for result in results]
+        for results in record.results.values()
+    ]
+    assert sorted(iterations) == [[1, 2, 3, 4]] * 3
+
+
+@pytest.mark.timeout(20)
+def test_stalled_run_waits_forever_if_told_so(caplog):
+    cluster = _stalling_cluster(stall_timeout_s=0)
+    for _ in range(3000):
+        cluster.step()
+    assert cluster.clock.now > 2000
+    [warning] = [r for r in caplog.records if "seems to have stalled" in r.message]
+    assert "It waits forever" in warning.message
+
+
+@pytest.mark.fixes("stall")
+def test_invalid_stall_timeout_is_refused_before_anything_runs():
+    with pytest.raises(ValueError, match="TUNE_STALL_TIMEOUT_S.*'soon'"):
+        _stalling_cluster(stall_timeout_s="soon").start()
+
+
+@pytest.mark.fixes("stall")
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("should_checkpoint", [True, False])
+def test_message_names_the_caller_that_paused_a_trial(should_checkpoint):
+    def a_hook_of_mine(controller, trial, result):
+        controller.pause_trial(trial, should_checkpoint=should_checkpoint)
+        return "NOOP"
+
+    cluster = VirtualCluster(
+        ScriptedScheduler(a_hook_of_mine, _never),
+        num_samples=1,
+        stall_timeout_s=10,
+        detect_hangs=False,
+    )
+    with pytest.raises(TuneError, match="paused by .*test_controller_stall.a_hook_of"):
+        for _ in range(200):
+            cluster.step()
+
+
+@pytest.mark.timeout(20)
+def test_long_iteration_is_no_stall():
+    record = VirtualCluster(
+        num_samples=1,
+        costs=Costs(train=10_000),
+        stop={"training_iteration": 2},
+        stall_timeout_s=60,
+    ).run()
+    assert record.statuses() == ["TERMINATED"]
+
+
+class _Hesitant(Searcher):
+    """Suggests one trial, and another after a while; then it is finished, or never."""
+
+    def __init__(self, asked=0, until=None):
+        super().__init__(metric="score", mode="max")
+        self.asked, self.until = asked, until
+
+    def set_search_properties(self, metric, mode, config, **spec):
+        return True
+
+    def suggest(self, trial_id):
+        self.asked += 1
+        if self.asked == 1 or self.asked == self.until:
+            return {"x": 1}
+        if self.until and self.asked > self.until:
+            return Searcher.FINISHED
+        return None
+
+    def on_trial_complete(self, trial_id, result=None, error=False):
+        pass
+
+
+@pytest.mark.hang
+@pytest.mark.fixes("stall")
+@pytest.mark.timeout(20)
+def test_searcher_that_never_says_that_it_is_finished_ends_the_run():
+    cluster = VirtualCluster(
+        search_alg=_Hesitant(),
+        num_samples=10,
+        stop={"training_iteration": 2},
+        stall_timeout_s=300,
+        detect_hangs=False,
+    )
+    with pytest.raises(TuneError, match="SearchGenerator neither suggests another"):
+        for _ in range(1000):
+            cluster.step()
+    assert cluster.clock.now < 400
+
+
+@pytest.mark.timeout(20)
+def test_searcher_may_take_its_time():
+    record = VirtualCluster(
+        search_alg=_Hesitant(until=100),
+        num_samples=10,
+        stop={"training_iteration": 2},
+        stall_timeout_s=300,
+        detect_hangs=False,
+    ).run()
+    assert record.statuses() == ["TERMINATED"] * 2
+
+
+@pytest.mark.fixes("stop-request-unseen")
+@pytest.mark.timeout(20)
+def test_request_to_stop_is_seen_while_the_searcher_gives_nothing():
+    cluster = VirtualCluster(
+        search_alg=_Hesitant(),
+        num_samples=10,
+        stop={"training_iteration": 2},
+        detect_hangs=False,
+    )
+    cluster.run_until(lambda: cluster.trials and cluster.trials[0].is_finished())
+    cluster.controller.request_stop_experiment()
+    before = cluster.clock.now
+    cluster.run(max_events=10)
+    assert cluster.clock.now - before < 10
+
+
+def test_actor_manager_waits_when_there_is_nothing_to_wait_for():
+    # The virtual clock only goes on when somebody waits.
+    cluster = _stalling_cluster(stall_timeout_s=0)
+    cluster.run_until(
+        lambda: [trial.status for trial in cluster.trials].count("RUNNING") == 0
+        and len(cluster.trials) == 3
+        and not cluster.controller._actor_manager.live_actors
+    )
+    with cluster.active():
+        before = cluster.clock.now
+        assert not cluster.controller._actor_manager.next(timeout=0.1)
+        assert cluster.clock.now - before == pytest.approx(0.1)
+        before = cluster.clock.now
+        assert not cluster.controller._actor_manager.next(timeout=0)
+        assert not cluster.controller._actor_manager.next(timeout=None)
+        assert cluster.clock.now == before
+
+
+@pytest.mark.hang
+@pytest.mark.fixes("idle-after-noop")
+@pytest.mark.parametrize("decision", ["NOOP", None])
+def test_noop_that_would_leave_a_trial_idle_continues_it(decision, caplog):
+    record = VirtualCluster(
+        ScriptedScheduler(lambda *_: decision),
+        num_samples=2,
+        slots=1,
+        stop={"training_iteration": 4},
+    ).run(max_events=100)
+    assert record.statuses() == ["TERMINATED"] * 2
+    [warning] = [r for r in caplog.records if "returned NOOP" in r.message]
+    assert "ScriptedScheduler returned NOOP for trial virtual_class_t_0" in (
+        warning.message
+    )
+
+
+@pytest.mark.parametrize("should_checkpoint", [True, False])
+def test_noop_of_a_scheduler_that_paused_the_trial_is_not_remarked_upon(
+    should_checkpoint, caplog
+):
+    def decide(controller, trial, result):
+        if result["training_iteration"] == 1 and not trial.has_checkpoint():
+            if should_checkpoint:
+                controller.pause_trial(trial)
+                return "NOOP"
+            return "PAUSE"
+        return "CONTINUE"
+
+    record = VirtualCluster(
+        ScriptedScheduler(decide), num_samples=1, stop={"training_iteration": 3}
+    ).run(max_events=100)
+    assert record.statuses() == ["TERMINATED"]
+    assert "NOOP" not in caplog.text
+
+
+def test_hang_would_be_noticed():
+    # The invariant that other tests lean on can fail.
+    cluster = VirtualCluster(
+        ScriptedScheduler(lambda *_: "PAUSE", _never), num_samples=1
+    )
+    with pytest.raises(InvariantViolation, match="no event can come"):
+        cluster.run(max_events=100)
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.exit(pytest.main(["-v", __file__]))
