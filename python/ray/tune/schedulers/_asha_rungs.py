@@ -106,6 +106,7 @@ class Rung:
         self._best: List[Tuple[float, int, str]] = []
         self._rest: List[Tuple[float, int, str]] = []
         self._num_best = 0
+        self._num_rest = 0
         self._num_promotable = 0
         # Those of them that may yet be promoted, worst on top.
         self._kept: List[Tuple[float, int, str]] = []
@@ -208,6 +209,8 @@ class Rung:
             record.best = False
             self._num_best -= 1
             self._fill_places()
+        elif record.score is not None:
+            self._drop_from_rest()
 
     def revive(self, trial_id: str) -> None:
         """Takes a trial back that was retired."""
@@ -239,6 +242,9 @@ class Rung:
             del self._parked_nans[trial_id]
         else:
             self._num_parked -= 1
+            if not self._num_parked:
+                # All that is left is outdated. Not one by one, which would take O(n).
+                self._parked = []
 
     def best_parked(self) -> Optional[str]:
         """The best of those paused, None if no paused trial has a number."""
@@ -312,6 +318,7 @@ class Rung:
         self._num_kept += 1
         heappush(self._kept, (record.score, -record.order, trial_id))
         heappush(self._rest, (-record.score, record.order, trial_id))
+        self._num_rest += 1
         self._fill_places()
         self._surface(self._best, best=True)
         self._surface(self._rest, best=False)
@@ -335,14 +342,13 @@ class Rung:
         return True
 
     def _fill_places(self) -> None:
-        while self._num_best < self.places:
+        while self._num_best < self.places and self._num_rest:
             self._surface(self._rest, best=False)
-            if not self._rest:
-                break
             score, order, trial_id = heappop(self._rest)
             record = self._records[trial_id]
             record.best = True
             self._num_best += 1
+            self._drop_from_rest()
             self._num_promotable += record.state == _WAITS
             heappush(self._best, (-score, -order, trial_id))
 
@@ -353,6 +359,12 @@ class Rung:
         self._num_best -= 1
         self._num_promotable -= record.state == _WAITS
         heappush(self._rest, (-score, -order, trial_id))
+        self._num_rest += 1
+
+    def _drop_from_rest(self) -> None:
+        self._num_rest -= 1
+        if not self._num_rest:
+            self._rest = []
 
     def _surface(self, heap: List[Tuple[float, int, str]], **wanted: bool) -> None:
         """Drops entries from the top of a heap that do not hold any more."""
