@@ -70,9 +70,7 @@ def test_stronger_of_cached_and_new_decision_wins(cached, decision):
         assert cluster.in_flight(trial) == {"train": 1}
 
 
-@pytest.mark.parametrize(
-    "first, second", _pairs(red=[("NOOP", "CONTINUE")])
-)
+@pytest.mark.parametrize("first, second", _pairs(red=[("NOOP", "CONTINUE")]))
 def test_stronger_of_two_queued_decisions_wins(first, second):
     decisions = iter([first, second, "CONTINUE", "CONTINUE"])
     cluster, trial = _running_trial(lambda *_: next(decisions), check=False)

@@ -129,8 +129,8 @@ def test_failure_is_counted_once(method, fault, reuse_actors):
 def test_trial_that_is_chosen_while_it_saves_starts_later(seed):
     def choose(controller):
         trials = [trial for trial in controller.get_trials() if trial.is_saving]
-        return trials[0] if trials else ScriptedScheduler().choose_trial_to_run(
-            controller
+        return (
+            trials[0] if trials else ScriptedScheduler().choose_trial_to_run(controller)
         )
 
     record = VirtualCluster(
@@ -256,7 +256,9 @@ def _run_into_hook(owner, hook):
         checkpoint_config=CheckpointConfig(checkpoint_frequency=2),
         checkpoint_period=1e9,
         stop={"training_iteration": 6},
-        faults=[task_error("train", trial=1, nth=3)] if hook == "on_trial_error" else [],
+        faults=[task_error("train", trial=1, nth=3)]
+        if hook == "on_trial_error"
+        else [],
         check=False,
     ).start()
     if hook == "on_trial_remove":

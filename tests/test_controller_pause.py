@@ -76,9 +76,7 @@ def _matrix():
 
 @pytest.mark.parametrize("reuse_actors", [False, True])
 @pytest.mark.parametrize("should_checkpoint, decision, frequency", list(_matrix()))
-def test_pause_in_on_trial_result(
-    should_checkpoint, decision, frequency, reuse_actors
-):
+def test_pause_in_on_trial_result(should_checkpoint, decision, frequency, reuse_actors):
     seen = []
 
     def decide(controller, trial, result):

@@ -204,9 +204,11 @@ def test_actor_manager_waits_when_there_is_nothing_to_wait_for():
     # The virtual clock only goes on when somebody waits.
     cluster = _stalling_cluster(stall_timeout_s=0)
     cluster.run_until(
-        lambda: [trial.status for trial in cluster.trials].count("RUNNING") == 0
-        and len(cluster.trials) == 3
-        and not cluster.controller._actor_manager.live_actors
+        lambda: (
+            [trial.status for trial in cluster.trials].count("RUNNING") == 0
+            and len(cluster.trials) == 3
+            and not cluster.controller._actor_manager.live_actors
+        )
     )
     with cluster.active():
         before = cluster.clock.now

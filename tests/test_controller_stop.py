@@ -62,8 +62,10 @@ def _cluster(told, **kwargs):
 
 def _until_all_statuses(cluster):
     cluster.run_until(
-        lambda: [trial.status for trial in cluster.trials]
-        == ["RUNNING", "PAUSED", "RUNNING", "PENDING"]
+        lambda: (
+            [trial.status for trial in cluster.trials]
+            == ["RUNNING", "PAUSED", "RUNNING", "PENDING"]
+        )
     )
 
 
