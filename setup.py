@@ -48,12 +48,14 @@ SDIST_REQUIRED = (
     "python",
 )
 SDIST_OPTIONAL = (
-    "README.md",
-    "BUILD.bazel",
-    "WORKSPACE",
+    ".bazelignore",
     ".bazelrc",
     ".bazelversion",
     ".ci",
+    ".gitignore",
+    "BUILD.bazel",
+    "README.md",
+    "WORKSPACE",
     "bazel",
     "benchmarks",
     "ci",

@@ -4,7 +4,7 @@
 `ray/tune` and `ray/air` from the pinned upstream wheel, at the paths that they have in
 Ray's own repository, and each commit after that is one patch. `export` writes the
 commits back, byte for byte the same when nothing changed. `verify` lists what is wrong
-with the series.
+with the series. `rebase` carries the commits over when another release is pinned.
 """
 
 from __future__ import annotations
@@ -61,6 +61,9 @@ GIT_CONFIG = (
     "core.quotePath=true",
     "core.fsmonitor=false",
     "commit.gpgSign=false",
+    # Commits keep the author that they have; who made them anew is not exported.
+    "user.name=Patches",
+    "user.email=patches@invalid",
     "gc.auto=0",
     "diff.algorithm=myers",
     "diff.indentHeuristic=true",
@@ -650,10 +653,7 @@ def save_work(git: Git) -> List[str]:
         git.run("add", "--all")
         tree = git.text("write-tree")
         head = git.text("rev-parse", "HEAD")
-        commit = git.text(
-            "-c", "user.name=saved", "-c", "user.email=saved@invalid",
-            "commit-tree", tree, "-p", head, "-m", "Uncommitted work",
-        )  # fmt: skip
+        commit = git.text("commit-tree", tree, "-p", head, "-m", "Uncommitted work")
         branch = f"saved-{commit[:12]}"
         git.run("branch", "--force", branch, commit)
         said.append(f"uncommitted changes are kept as branch {branch}")
@@ -702,7 +702,7 @@ def checkout(tree: Tree, force: bool = False) -> List[str]:
         git.run("clean", "--quiet", "-d", "--force")
     links = link_new_files(tree, git, new_files)
     write_state(tree, git, git.text("rev-parse", "HEAD"), links)
-    count = git.text("rev-list", "--count", "refs/patches/upstream..HEAD")
+    count = int(git.text("rev-list", "--count", "HEAD")) - 1
     said.append(
         f"{folder}: Ray {version}, {count} patches, {len(links)} new files linked"
     )
@@ -819,6 +819,48 @@ def export(
         links = read_state(git.folder).get("links", [])
         write_state(tree, git, git.text("rev-parse", rev), links)
     return changes + [f"{len(patches)} patches, {len(changes)} files changed"]
+
+
+def rebase(tree: Tree) -> List[str]:
+    """Carry the commits of the checkout over to the release that is pinned now.
+
+    Args:
+        tree: The source tree, its pin written anew.
+
+    Returns:
+        What was done, for people.
+
+    Raises:
+        BuildError: If there is work that git would trip over, or a conflict. The
+            rebase is under way then, as git leaves it.
+    """
+    git = Git(checkout_folder(tree))
+    if not git.folder.is_dir() or not git.commit(BRANCH):
+        raise BuildError(
+            f"there is no {git.folder} to carry over; lay it with `ci/patch checkout` "
+            "while the old release is still pinned"
+        )
+    operation = unfinished_operation(git)
+    if operation or git.text("status", "--porcelain", "--untracked-files=no"):
+        raise BuildError(
+            f"{git.folder}: "
+            + (f"a {operation} is under way" if operation else "uncommitted changes")
+            + "; finish that first"
+        )
+    version = backend.read_pin(tree.pin).version
+    old = git.text("rev-list", "--max-parents=0", BRANCH)
+    [new] = lay(git, version, upstream_files(tree), {})
+    if new == old:
+        return [f"{git.folder} is on Ray {version} already"]
+    git.run("update-ref", "refs/patches/upstream", new)
+    try:
+        git.run("rebase", "--quiet", "--onto", new, old, BRANCH)
+    except BuildError as e:
+        raise BuildError(
+            f"{e}\nResolve it in {git.folder} as git says, then run `ci/patch export`; "
+            "`git rebase --abort` takes it back"
+        ) from None
+    return [f"{git.folder} is on Ray {version}; look, then run `ci/patch export`"]
 
 
 def verify(tree: Tree) -> List[str]:
@@ -992,6 +1034,9 @@ def main(argv: Optional[Sequence[str]] = None, tree: Tree = backend.HERE) -> int
     exporting.add_argument(
         "--force", action="store_true", help="overwrite changes of patches/"
     )
+    commands.add_parser(
+        "rebase", help="carry its commits over to the release that is pinned now"
+    )
     commands.add_parser("verify", help="say what is wrong with the series")
     options = parser.parse_args(argv)
     try:
@@ -1001,6 +1046,8 @@ def main(argv: Optional[Sequence[str]] = None, tree: Tree = backend.HERE) -> int
             lines = checkout(tree, options.force)
         elif options.command == "export":
             lines = export(tree, options.source, options.rev, options.force)
+        elif options.command == "rebase":
+            lines = rebase(tree)
         else:
             lines = verify(tree)
             if lines:

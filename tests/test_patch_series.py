@@ -599,6 +599,77 @@ def test_file_name_is_made_of_the_subject(subject, name):
     assert patch_series.slug(subject) == name + ".patch"
 
 
+# Another release
+
+
+def pin_next_release(tree, numbers, **changed):
+    files = {**FILES, "ray/tune/numbers.py": numbers, **changed}
+    wheel = made_up.make_wheel(tree.cache, files=files, version="1.2.4")
+    made_up.pin(tree, [wheel], "1.2.4")
+
+
+def test_commits_are_carried_over_to_another_release(tree, laid):
+    who = "--format=%an %ae %ad %B"
+    before = run_git(laid, "log", "-2", who)
+    pin_next_release(tree, "n0 = 0\n" + NUMBERS)
+    with pytest.raises(BuildError, match=f"{FIRST}: hunk 1 .* does not match"):
+        patch_series.checkout(tree)
+    patch_series.rebase(tree)
+    assert run_git(laid, "log", "-2", who) == before
+    patch_series.export(tree)
+    assert "@@ -15,3 +15,3 @@" in (tree.patches / FIRST).read_text()
+    assert patch_series.verify(tree) == []
+    assert "already" in patch_series.rebase(tree)[0]
+    patch_series.checkout(tree)
+
+
+def test_patch_that_upstream_has_taken_is_dropped(tree, laid):
+    config = FILES["ray/air/config.py"].replace("return 2", "return 3")
+    pin_next_release(tree, CHANGED_NUMBERS, **{"ray/air/config.py": config})
+    patch_series.rebase(tree)
+    patch_series.export(tree)
+    assert tree.series.read_text() == SECOND + "\n"
+    assert patch_series.verify(tree) == []
+
+
+def test_carrying_over_can_be_taken_back(tree, laid):
+    before = stored(tree)
+    pin_next_release(tree, NUMBERS.replace("n15 = 15", "n15 = 99"))
+    with pytest.raises(BuildError, match="rebase --abort"):
+        patch_series.rebase(tree)
+    run_git(laid, "rebase", "--abort")
+    with pytest.raises(BuildError, match="rebase --abort"):
+        patch_series.rebase(tree)
+    run_git(laid, "rebase", "--abort")
+    (tree.patches / "upstream.txt").write_bytes(before["upstream.txt"])
+    patch_series.export(tree)
+    patch_series.checkout(tree)
+    assert stored(tree) == before
+
+
+def test_conflict_is_left_to_the_person(tree, laid):
+    pin_next_release(tree, NUMBERS.replace("n15 = 15", "n15 = 99"))
+    with pytest.raises(BuildError, match="(?s)could not apply.*ci/patch export"):
+        patch_series.rebase(tree)
+    with pytest.raises(BuildError, match="under way"):
+        patch_series.rebase(tree)
+    with pytest.raises(BuildError, match="under way"):
+        patch_series.export(tree)
+    text = re.sub(
+        r"(?s)<<<<<<<.*>>>>>>>[^\n]*\n", "n15 = 0\n", (laid / NUMBERS_PATH).read_text()
+    )
+    (laid / NUMBERS_PATH).write_text(text)
+    run_git(laid, "add", "--all")
+    run_git(laid, "rebase", "--continue", GIT_EDITOR="true")
+    patch_series.export(tree)
+    assert "-n15 = 99\n" in (tree.patches / FIRST).read_text()
+
+
+def test_nothing_to_carry_over_is_said(tree):
+    with pytest.raises(BuildError, match="while the old release is still pinned"):
+        patch_series.rebase(tree)
+
+
 # Verify
 
 
