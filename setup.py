@@ -610,6 +610,8 @@ def download(tree: Tree, pin: Pin, target: Target, folder: Path) -> None:
     command += [*target.pip_options(), "-d", str(folder), "-r", str(tree.pin)]
     # A constraint on ray that stands in somebody's configuration has no hash.
     environment = {**os.environ, "PIP_CONSTRAINT": os.devnull}
+    # Inside of a frontend's build environment there is no virtual one.
+    environment["PIP_REQUIRE_VIRTUALENV"] = "0"
     say(f"fetching {NAME} {pin.version} for {target}")
     lines = []
     with subprocess.Popen(
@@ -1018,7 +1020,12 @@ def told_errors() -> Iterator[None]:
     try:
         check_python()
         yield
-    except BuildError as e:
+    except ImportError as e:
+        sys.exit(
+            f"error: the build needs {e.name}, which {sys.executable} does not have; "
+            "leave build isolation on, or install what pyproject.toml requires"
+        )
+    except (BuildError, OSError) as e:
         sys.exit(f"error: {e}")
 
 

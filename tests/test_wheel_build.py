@@ -438,6 +438,23 @@ def test_old_python_is_refused_by_name(monkeypatch):
         backend.get_requires_for_build_wheel()
 
 
+@pytest.mark.parametrize(
+    "fault, said",
+    [
+        (ModuleNotFoundError("no unidiff", name="unidiff"), "needs unidiff, which"),
+        (OSError(28, "No space left on device", "x.whl"), "No space left.*'x.whl'"),
+    ],
+)
+def test_hooks_end_with_a_message(monkeypatch, tmp_path, fault, said):
+    def fail(*arguments, **options):
+        raise fault
+
+    monkeypatch.setattr(backend, "make_wheel", fail)
+    for hook in (backend.build_wheel, backend.build_editable):
+        with pytest.raises(SystemExit, match=said):
+            hook(str(tmp_path))
+
+
 def test_old_python_can_read_the_backend():
     ast.parse((ROOT / "setup.py").read_text(), feature_version=(3, 7))
 
