@@ -65,16 +65,20 @@ from .faults import (
 )
 from .invariants import Event, InvariantViolation
 from .runtime import Costs
-from .schedulers import ScriptedScheduler
-from .trainables import ClassTrainable, FunctionTrainable, saturating
+from .schedulers import Act, MilestoneScheduler, PlannedScheduler, ScriptedScheduler
+from .trainables import ClassTrainable, FunctionTrainable, MixedCurve, saturating
 
 __all__ = [
+    "Act",
     "ClassTrainable",
     "Costs",
     "Event",
     "Fault",
     "FunctionTrainable",
     "InvariantViolation",
+    "MilestoneScheduler",
+    "MixedCurve",
+    "PlannedScheduler",
     "RunRecord",
     "ScriptedChooser",
     "ScriptedScheduler",

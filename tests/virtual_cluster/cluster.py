@@ -172,7 +172,8 @@ class VirtualCluster:
         reserve: Whether resources act like placement groups (True) or like
             ``FixedResourceManager`` (False).
         checkpoint_period: Virtual seconds between snapshots of the experiment; None
-            for never, but for the end. A driver death in ``faults`` makes it 0.
+            for never, but for those that Tune forces when ``num_to_keep`` is set and
+            those that a driver death in ``faults`` restores from.
         resume: Restores the experiment that is in ``storage_path``: a
             ``ResumeConfig``, or True.
         storage_path: Where the experiment is stored; a temporary directory if None.
@@ -267,10 +268,6 @@ class VirtualCluster:
         self._lag_rng = random.Random(seed * 104729 + 3)
         self.seed = seed
         self.plan = FaultPlan(faults)
-        if checkpoint_period is None and any(
-            fault.kind == "driver_death" for fault in self.plan.faults
-        ):
-            checkpoint_period = 0
         self._checkpoint_period = checkpoint_period
         self._max_concurrent = max_concurrent
         self._make_scheduler = _maker(scheduler or FIFOScheduler())
@@ -389,16 +386,12 @@ class VirtualCluster:
         if not scheduler.supports_buffered_results:
             os.environ["TUNE_RESULT_BUFFER_LENGTH"] = "1"
             self._env["TUNE_RESULT_BUFFER_LENGTH"] = "1"
-        resources = self._resources
-        if resources is not None and not callable(resources):
-            resources = _pg_factory(resources)
         experiment = VirtualExperiment(
             "experiment",
             self._trainable.registered_name,
             stop=self._stop,
             time_budget_s=self._time_budget_s,
             config=dict(self._space),
-            resources_per_trial=None if callable(resources) else resources,
             num_samples=self._num_samples,
             storage_path=self.storage_path,
             checkpoint_config=self._checkpoint_config,
@@ -406,7 +399,9 @@ class VirtualCluster:
             trial_dirname_creator=_trial_dirname,
         )
         placeholder = trainables.placeholder(self._trainable.registered_name)
-        placeholder.resource_function = resources if callable(resources) else None
+        placeholder.resource_function = staticmethod(
+            _resource_function(self._resources)
+        )
         search_alg = self._make_search_alg()
         if search_alg is None:
             search_alg = BasicVariantGenerator(
@@ -457,8 +452,11 @@ class VirtualCluster:
             resource_manager_factory=lambda: self.resource_manager,
         )
         if period is None:
-            # Not even the first snapshot.
+            # Not even the first snapshot, and none that is forced if nobody restores.
             self.controller._checkpoint_manager._last_save_time = 0.0
+            if not self.plan.snapshots:
+                manager = self.controller._checkpoint_manager
+                manager._sync_every_n_trial_checkpoints = None
         if not self.controller.resumed:
             search_alg.add_configurations([experiment])
             self.controller.update_max_pending_trials()
@@ -542,6 +540,8 @@ class VirtualCluster:
             self._storage_full_until = None
             self._set_storage_full(False)
         for count in range(self._num_seen, number + 1):
+            if count in self.plan.snapshots:
+                self.controller.checkpoint(force=True, wait=True)
             for fault in self.plan.for_event(count):
                 self._apply(fault)
         self._num_seen = number + 1
@@ -649,7 +649,7 @@ class VirtualCluster:
             if monitor.violation is None:
                 monitor.at_end(self.controller, self.resource_manager)
             if monitor.violation is None:
-                if self._checkpoint_period is not None:
+                if self._checkpoint_period is not None or self.plan.snapshots:
                     self.controller.checkpoint(force=True, wait=True)
                 self.controller.cleanup()
                 monitor.after_cleanup(self.controller, self.resource_manager)
@@ -730,6 +730,23 @@ def _pg_factory(resources) -> PlacementGroupFactory:
     if isinstance(resources, PlacementGroupFactory):
         return resources
     return resource_dict_to_pg_factory({k.lower(): v for k, v in resources.items()})
+
+
+def _resource_function(resources: Any) -> Callable[[Dict], PlacementGroupFactory]:
+    # Requests are compared by content, which is slow, unless they are the same object.
+    known: Dict[str, PlacementGroupFactory] = {}
+
+    def request(config: Dict) -> PlacementGroupFactory:
+        wanted = resources(config) if callable(resources) else resources
+        if isinstance(wanted, PlacementGroupFactory):
+            key = str(wanted._bundles) + wanted.strategy
+        else:
+            key = str(wanted)
+        if key not in known:
+            known[key] = _pg_factory({"CPU": 1} if wanted is None else wanted)
+        return known[key]
+
+    return request
 
 
 def _maker(thing: Any) -> Callable[[], Any]:

@@ -20,6 +20,8 @@ class Fault:
         node: For ``node_loss``: which node.
         duration: For ``node_loss``: virtual seconds until the node is back (0:
             never). For ``storage_full``: events until there is room again.
+        stale: For ``driver_death``: how many events before it the last snapshot of the
+            experiment was stored.
     """
 
     kind: str
@@ -30,6 +32,7 @@ class Fault:
     factor: float = 10.0
     node: int = 0
     duration: float = 0
+    stale: int = 0
 
     def __repr__(self) -> str:
         if self.kind in ("raise", "die", "preempt"):
@@ -42,7 +45,7 @@ class Fault:
                 f"factor={self.factor})"
             )
         if self.kind == "driver_death":
-            return f"driver_death(after={self.after})"
+            return f"driver_death(after={self.after}, stale={self.stale})"
         if self.kind == "storage_full":
             return f"storage_full(after={self.after}, duration={self.duration})"
         return (
@@ -134,16 +137,17 @@ def storage_full(after: int, duration: int = 10) -> Fault:
     return Fault("storage_full", after=after, duration=duration)
 
 
-def driver_death(after: int) -> Fault:
+def driver_death(after: int, stale: int = 0) -> Fault:
     """The driver dies after so many events; the experiment is restored from disk.
 
     Args:
         after: The number of events after which it happens.
+        stale: How many events before it the last snapshot was stored.
 
     Returns:
         The fault.
     """
-    return Fault("driver_death", after=after)
+    return Fault("driver_death", after=after, stale=stale)
 
 
 class FaultPlan:
@@ -159,9 +163,12 @@ class FaultPlan:
         self._events: Dict[int, List[Fault]] = {}
         self._counts: Dict[Tuple, int] = {}
         self._methods = set()
+        self.snapshots = set()  # after how many events a snapshot is stored
         for fault in self.faults:
             if fault.after is not None:
                 self._events.setdefault(fault.after, []).append(fault)
+                if fault.kind == "driver_death":
+                    self.snapshots.add(max(0, fault.after - fault.stale))
             else:
                 self._tasks[(fault.trial, fault.method, fault.nth)] = fault
                 self._methods.add(fault.method)

@@ -20,6 +20,8 @@ from ray.tune.experiment import Trial
 from ray.tune.result import RESULT_DUPLICATE
 
 _TRAIN = ("train", "train_buffered")
+# A run cannot go on after these, so that they cannot be ignored.
+_TERMINAL = ("hang", "blocked", "spin", "endless")
 _WORK = ("train", "train_buffered", "save", "restore", "reset")
 
 
@@ -164,7 +166,9 @@ class Monitor:
             what: What was broken.
             trial: The id of the trial that broke it, or None.
         """
-        if self.violation is None and rule not in self.ignore:
+        if self.violation is not None:
+            return
+        if rule not in self.ignore or rule in _TERMINAL:
             self.violation = InvariantViolation(
                 rule, what, trial, self.events[-16:], self.number
             )
@@ -462,7 +466,7 @@ class Monitor:
             if status == Trial.RUNNING:
                 if not any(view.in_flight.get(kind, 0) > 0 for kind in _WORK):
                     self.broken(
-                        "hang",
+                        "running-idle",
                         "the trial is RUNNING, but no task of it is in flight, so no "
                         "event can come",
                         trial_id,

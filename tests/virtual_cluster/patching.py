@@ -182,7 +182,8 @@ class Activation:
         _set_random(self._inside)
         logger = logging.getLogger("ray")
         self._old_level = logger.level
-        if self._quiet:
+        self._set_level = self._quiet and logger.level <= logging.CRITICAL
+        if self._set_level:
             logger.setLevel(logging.CRITICAL + 1)
         return self
 
@@ -203,7 +204,8 @@ class Activation:
                 os.environ[key] = value
         self._inside = random.getstate(), np.random.get_state()
         _set_random(self._outside)
-        logging.getLogger("ray").setLevel(self._old_level)
+        if self._set_level:
+            logging.getLogger("ray").setLevel(self._old_level)
         _forget_virtual_resources()
 
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Tuple
+from typing import Deque, Dict, List, Optional, Tuple
 
 from ray.air.execution import AcquiredResources, ResourceManager, ResourceRequest
 
@@ -76,22 +76,37 @@ class VirtualResourceManager(ResourceManager):
     def __init__(self, nodes: List[Node], reserve: bool = True):
         self._nodes = nodes
         self._reserve = reserve
-        self._waiting = deque()
-        self._num_waiting: Dict[ResourceRequest, int] = {}
-        self._ready: Dict[ResourceRequest, List[_Grant]] = {}
+        self._count = 0
+        # Requests are compared by content, which is slow: each shape gets a number.
+        self._shapes: Dict[ResourceRequest, int] = {}
+        self._shape_of: Dict[int, Tuple[int, ResourceRequest]] = {}
+        self._waiting: Dict[int, Deque] = {}  # shape -> order numbers
+        self._request_of: Dict[int, ResourceRequest] = {}
+        self._ready: Dict[int, Deque[_Grant]] = {}
         self._acquired: Dict[int, _Grant] = {}
         # Shapes that did not fit since resources were last freed.
         self._blocked = set()
 
+    def _shape(self, request: ResourceRequest) -> int:
+        entry = self._shape_of.get(id(request))
+        if entry is None:
+            shape = self._shapes.setdefault(request, len(self._shapes))
+            self._request_of.setdefault(shape, request)
+            self._waiting.setdefault(shape, deque())
+            self._ready.setdefault(shape, deque())
+            # The request is kept, so that its id stays its own.
+            entry = self._shape_of[id(request)] = (shape, request)
+        return entry[0]
+
     def _place(self, request: ResourceRequest) -> Optional[_Grant]:
         grant = _Grant(request)
         bundles = request._bundles
+        if len(bundles) == 1:
+            total = bundles[0]
+        else:
+            total = request.required_resources
         for node in self._nodes:
             # Pack: the whole request on one node, if possible.
-            total: Dict[str, float] = {}
-            for bundle in bundles:
-                for k, v in bundle.items():
-                    total[k] = total.get(k, 0.0) + v
             if node.fits(total):
                 node.add(total, 1)
                 grant.placement.append((node, total))
@@ -116,52 +131,48 @@ class VirtualResourceManager(ResourceManager):
     def resources_changed(self) -> None:
         """Grant what fits now; called when resources were freed or a node is back."""
         self._blocked.clear()
-        if not self._reserve or not self._waiting:
-            return
-        kept = deque()
-        while self._waiting:
-            request = self._waiting.popleft()
-            if request in self._blocked or not self._try_grant(request):
-                kept.append(request)
-        self._waiting = kept
+        while self._reserve:
+            shapes = [
+                (queue[0], shape)
+                for shape, queue in self._waiting.items()
+                if queue and shape not in self._blocked
+            ]
+            if not shapes:
+                return
+            self._try_grant(min(shapes)[1])
 
-    def _try_grant(self, request: ResourceRequest) -> bool:
-        grant = self._place(request)
+    def _try_grant(self, shape: int) -> None:
+        grant = self._place(self._request_of[shape])
         if grant is None:
-            self._blocked.add(request)
-            return False
-        self._num_waiting[request] -= 1
-        self._ready.setdefault(request, []).append(grant)
-        return True
+            self._blocked.add(shape)
+        else:
+            self._waiting[shape].popleft()
+            self._ready[shape].append(grant)
 
     def request_resources(self, resource_request: ResourceRequest):
-        self._num_waiting[resource_request] = (
-            self._num_waiting.get(resource_request, 0) + 1
-        )
-        if not self._reserve:
-            return
-        if resource_request in self._blocked or not self._try_grant(resource_request):
-            self._waiting.append(resource_request)
+        shape = self._shape(resource_request)
+        self._count += 1
+        self._waiting[shape].append(self._count)
+        if self._reserve and shape not in self._blocked:
+            self._try_grant(shape)
 
     def cancel_resource_request(self, resource_request: ResourceRequest):
-        if self._num_waiting.get(resource_request):
-            self._num_waiting[resource_request] -= 1
-            if self._reserve:
-                self._waiting.remove(resource_request)
+        shape = self._shape(resource_request)
+        if self._waiting[shape]:
+            self._waiting[shape].pop()
         else:
-            self._release(self._ready[resource_request].pop())
+            self._release(self._ready[shape].pop())
             self.resources_changed()
 
     def has_resources_ready(self, resource_request: ResourceRequest) -> bool:
+        shape = self._shape(resource_request)
         if self._reserve:
-            return bool(self._ready.get(resource_request))
-        if not self._num_waiting.get(resource_request):
-            return False
-        if resource_request in self._blocked:
+            return bool(self._ready[shape])
+        if not self._waiting[shape] or shape in self._blocked:
             return False
         grant = self._place(resource_request)
         if grant is None:
-            self._blocked.add(resource_request)
+            self._blocked.add(shape)
             return False
         self._release(grant)
         return True
@@ -169,11 +180,12 @@ class VirtualResourceManager(ResourceManager):
     def acquire_resources(self, resource_request: ResourceRequest):
         if not self.has_resources_ready(resource_request):
             return None
+        shape = self._shape(resource_request)
         if self._reserve:
-            grant = self._ready[resource_request].pop(0)
+            grant = self._ready[shape].popleft()
         else:
             grant = self._place(resource_request)
-            self._num_waiting[resource_request] -= 1
+            self._waiting[shape].popleft()
         self._acquired[id(grant)] = grant
         return VirtualAcquiredResources(resource_request=resource_request, grant=grant)
 
@@ -190,7 +202,7 @@ class VirtualResourceManager(ResourceManager):
     @property
     def num_waiting(self) -> int:
         """The number of requests that hold no resources yet."""
-        return sum(self._num_waiting.values())
+        return sum(map(len, self._waiting.values()))
 
     @property
     def num_ready(self) -> int:
@@ -198,12 +210,13 @@ class VirtualResourceManager(ResourceManager):
         return sum(map(len, self._ready.values()))
 
     def clear(self):
-        for grant in [g for grants in self._ready.values() for g in grants]:
-            self._release(grant)
+        for grants in self._ready.values():
+            for grant in grants:
+                self._release(grant)
+            grants.clear()
         for grant in self._acquired.values():
             self._release(grant)
-        self._waiting.clear()
-        self._num_waiting.clear()
-        self._ready.clear()
+        for queue in self._waiting.values():
+            queue.clear()
         self._acquired.clear()
         self._blocked.clear()

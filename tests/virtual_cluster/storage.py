@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from pathlib import Path
 
 from ray.train._internal.storage import StorageContext
 from ray.train._internal.syncer import Syncer
@@ -59,8 +58,31 @@ class VirtualStorage(StorageContext):
         super().__init__(*args, **kwargs)
         self.syncer = VirtualSyncer()
 
+    # Tune asks for these several times per event; plain strings are much cheaper than
+    # paths.
+
     def _get_session_path(self) -> str:
-        return Path(self.storage_fs_path + "_session", "session").as_posix()
+        return f"{self.storage_fs_path}_session"
+
+    @property
+    def experiment_fs_path(self) -> str:
+        return f"{self.storage_fs_path}/{self.experiment_dir_name}"
+
+    @property
+    def experiment_driver_staging_path(self) -> str:
+        return f"{self._get_session_path()}/driver_artifacts"
+
+    @property
+    def trial_fs_path(self) -> str:
+        if self.trial_dir_name is None:
+            raise RuntimeError("The trial has no directory yet.")
+        return f"{self.experiment_fs_path}/{self.trial_dir_name}"
+
+    @property
+    def trial_driver_staging_path(self) -> str:
+        if self.trial_dir_name is None:
+            raise RuntimeError("The trial has no directory yet.")
+        return f"{self.experiment_driver_staging_path}/{self.trial_dir_name}"
 
 
 class VirtualExperiment(Experiment):

@@ -27,6 +27,37 @@ def saturating(config: Dict[str, Any], iteration: int) -> Dict[str, Any]:
     return {"score": x * (1.0 - math.exp(-iteration / 4.0))}
 
 
+class MixedCurve:
+    """A curve whose ranking changes on the way, with steps, gaps and NaN if wanted.
+
+    Args:
+        step: The metric ``t`` rises by so much with each iteration.
+        nan_every: The score is NaN in every n-th iteration of some trials; 0: never.
+        skip_every: ``t`` is missing in every n-th result; 0: never.
+    """
+
+    def __init__(self, step: float = 1, nan_every: int = 0, skip_every: int = 0):
+        self.step = step
+        self.nan_every = nan_every
+        self.skip_every = skip_every
+
+    def __call__(self, config: Dict[str, Any], iteration: int) -> Dict[str, Any]:
+        x = config.get("x", 0.5)
+        score = x * iteration + ((x * 7919.0 * iteration) % 1.0)
+        if self.nan_every and iteration % self.nan_every == 0 and x > 0.4:
+            score = math.nan
+        metrics = {"score": score, "t": self.step * iteration}
+        if self.skip_every and iteration % self.skip_every == 0:
+            del metrics["t"]
+        return metrics
+
+    def __repr__(self) -> str:
+        return (
+            f"MixedCurve(step={self.step}, nan_every={self.nan_every}, "
+            f"skip_every={self.skip_every})"
+        )
+
+
 class VirtualTrainable:
     """Base of both kinds; use :class:`ClassTrainable` or :class:`FunctionTrainable`.
 

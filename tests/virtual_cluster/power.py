@@ -1,0 +1,244 @@
+"""Does the explorer find what is known to be wrong with stock Ray 2.60?
+
+No case is written for any of these: each is looked for among the histories that seeds
+give. What is found is shrunk; the shrunk scenario, from which nothing can be left out,
+tells which of the known faults it is.
+"""
+
+import time
+from typing import Callable, List, NamedTuple, Optional, Tuple
+
+from .explorer import Finding, Outcome, explore
+from .scenarios import Scenario
+from .shrink import shrink
+
+
+class Target(NamedTuple):
+    """A known fault.
+
+    Args:
+        name: A short name.
+        what: What is wrong.
+        families: The kinds of scenarios that use what is wrong.
+        candidate: Says, given a finding, whether it is worth to be shrunk.
+        match: Says, given the shrunk scenario and its outcome, whether it is this one.
+    """
+
+    name: str
+    what: str
+    families: Tuple[str, ...]
+    candidate: Callable[[Finding], bool]
+    match: Callable[[Scenario, Outcome], bool]
+
+
+def _kinds(scenario: Scenario) -> set:
+    return {fault.kind for fault in scenario.faults}
+
+
+def _ends_early(scenario: Scenario) -> bool:
+    return "lengths(" in repr(scenario.args.get("trainable"))
+
+
+def _step(scenario: Scenario) -> int:
+    source = repr(scenario.args.get("trainable"))
+    return int(source.split("step=")[1].split(",")[0])
+
+
+def _rule(*rules: str) -> Callable[[Finding], bool]:
+    return lambda finding: finding.rule in rules
+
+
+def _plain(scenario: Scenario) -> bool:
+    return not scenario.faults and not _ends_early(scenario)
+
+
+def _paused_before_start(outcome: Outcome) -> bool:
+    started = set()
+    for event in outcome.tail:
+        if event.kind in ("started", "reset"):
+            started.add(event.trial)
+        if event.kind == "pause_trial":
+            return event.trial not in started
+    return False
+
+
+TARGETS: List[Target] = [
+    Target(
+        "hyperband-saving",
+        "HyperBand hangs: a trial that saves for its pause is overlooked when its "
+        "bracket finishes",
+        ("hyperband",),
+        lambda f: f.rule == "hang" and not f.scenario.faults,
+        lambda s, o: _plain(s) and s.args["slots"] > 1,
+    ),
+    Target(
+        "hyperband-failure",
+        "HyperBand: a trial that fails strands its bracket",
+        ("hyperband",),
+        lambda f: f.rule == "hang" and "raise" in _kinds(f.scenario),
+        lambda s, o: bool(_kinds(s) & {"raise", "die"}),
+    ),
+    Target(
+        "hyperband-early-end",
+        "HyperBand: a trial that ends early strands its bracket",
+        ("hyperband",),
+        lambda f: f.rule == "hang" and _ends_early(f.scenario),
+        lambda s, o: not s.faults and _ends_early(s),
+    ),
+    Target(
+        "hyperband-arithmetic",
+        "HyperBand with max_t=3 and eta 1.5 never finishes",
+        ("hyperband",),
+        lambda f: (
+            f.rule == "hang" and f.scenario.scheduler_args["reduction_factor"] == 1.5
+        ),
+        lambda s, o: _plain(s) and s.args["slots"] == 1,
+    ),
+    Target(
+        "pbt-synch-terminated",
+        "Synchronous PBT terminates a trial that should only have paused (ray#57906)",
+        ("pbt-synch",),
+        lambda f: f.rule == "unasked-stop",
+        lambda s, o: not s.faults,
+    ),
+    Target(
+        "pbt-synch-failure",
+        "Synchronous PBT is blocked for good by one trial that failed (ray#12122)",
+        ("pbt-synch",),
+        lambda f: f.rule == "hang" and bool(f.scenario.faults),
+        lambda s, o: bool(_kinds(s) & {"raise", "die"}),
+    ),
+    Target(
+        "pbt-synch-step",
+        "Synchronous PBT is blocked by a time step larger than the interval",
+        ("pbt-synch",),
+        lambda f: f.rule == "hang" and _step(f.scenario) > 1,
+        lambda s, o: (
+            not s.faults and _step(s) > s.scheduler_args["perturbation_interval"]
+        ),
+    ),
+    Target(
+        "max-concurrent-basic",
+        "A paused trial counts against max_concurrent (BasicVariantGenerator)",
+        ("milestones",),
+        lambda f: f.rule == "hang" and not f.scenario.search_alg,
+        lambda s, o: "max_concurrent" in s.args and not s.faults,
+    ),
+    Target(
+        "max-concurrent-limiter",
+        "A paused trial counts against max_concurrent (ConcurrencyLimiter)",
+        ("milestones",),
+        lambda f: (
+            f.rule == "hang"
+            and bool(f.scenario.search_alg)
+            and "max_concurrent" in f.scenario.args
+        ),
+        lambda s, o: "max_concurrent" in s.args and not s.faults,
+    ),
+    Target(
+        "two-saves",
+        "Two saves of one trial are in flight",
+        ("pbt", "pbt-synch", "planned"),
+        _rule("two-saves"),
+        lambda s, o: True,
+    ),
+    Target(
+        "pause-pending",
+        "pause_trial on a PENDING trial: it is never scheduled again",
+        ("planned",),
+        lambda f: (
+            f.rule == "hang"
+            and any(
+                act.what in ("pause_trial", "drop_trial")
+                for act in f.scenario.scheduler_args["acts"]
+            )
+        ),
+        lambda s, o: _paused_before_start(o),
+    ),
+    Target(
+        "choose-saving",
+        "choose_trial_to_run returns a trial that is saving, with reuse_actors: crash",
+        ("planned",),
+        lambda f: (
+            f.rule.startswith("crash")
+            and "reuse_actors" in f.scenario.args
+            and "choose_saving" in f.scenario.scheduler_args
+        ),
+        lambda s, o: "reuse_actors" in s.args and "choose_saving" in s.scheduler_args,
+    ),
+    Target(
+        "hyperband-restored",
+        "HyperBand restored after an interruption: PAUSED for good (ray#39900)",
+        ("hyperband",),
+        lambda f: f.rule == "hang" and "driver_death" in _kinds(f.scenario),
+        lambda s, o: _kinds(s) == {"driver_death"},
+    ),
+]
+
+
+class Hit(NamedTuple):
+    """What became of a search for a known fault.
+
+    Args:
+        target: The known fault.
+        seconds: After how long it was found and shrunk; None if it was not.
+        histories: How many histories were run.
+        events: The number of events of the shrunk history.
+        test: The shrunk history as a test.
+    """
+
+    target: Target
+    seconds: Optional[float]
+    histories: int
+    events: int
+    test: str
+
+
+def search(target: Target, seconds: float = 120.0, first_seed: int = 0) -> Hit:
+    """Look for a known fault.
+
+    Args:
+        target: The known fault.
+        seconds: For how long.
+        first_seed: The seed of the first history.
+
+    Returns:
+        What became of it.
+    """
+    begin = time.perf_counter()
+    histories, seed = 0, first_seed
+    best = None
+    while time.perf_counter() - begin < seconds:
+        found: List[Finding] = []
+
+        def until(finding, found=found):
+            if target.candidate(finding):
+                found.append(finding)
+            return bool(found)
+
+        report = explore(
+            seconds - (time.perf_counter() - begin),
+            target.families,
+            first_seed=seed,
+            states=False,
+            until=until,
+        )
+        histories += report.histories
+        seed += report.histories
+        if not found:
+            break
+        finding = found[0]
+        left = seconds - (time.perf_counter() - begin)
+        scenario, outcome = shrink(finding.scenario, finding.outcome, min(20.0, left))
+        if not target.match(scenario, outcome):
+            continue
+        if best is None or outcome.events < best[1].events:
+            best = scenario, outcome
+        if best[1].events <= 12:
+            break
+    taken = time.perf_counter() - begin
+    if best is None:
+        return Hit(target, None, histories, 0, "")
+    scenario, outcome = best
+    test = scenario.test_source(outcome.rule, outcome.what)
+    return Hit(target, taken, histories, outcome.events, test)

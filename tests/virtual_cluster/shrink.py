@@ -1,0 +1,261 @@
+"""Makes a failing history short: fewer faults, trials, options and events."""
+
+import re
+import time
+from typing import Iterator, Tuple
+
+from .explorer import Outcome, run_scenario
+from .scenarios import Scenario, Source
+
+_SIMPLEST = {
+    "reuse_actors": None,
+    "lag": None,
+    "idle_steps": None,
+    "reserve": None,
+    "max_failures": None,
+    "checkpoint_config": None,
+    "max_concurrent": None,
+    "buffer_length": None,
+    "env": None,
+    "resources": None,
+    "time_budget_s": None,
+    "nodes": None,
+    "seed": 0,
+}
+_SAME = "Costs(start=0, train=1, save=0.1, restore=0.1, reset=0.1, stop=0)"
+
+
+def _cost(outcome: Outcome, scenario: Scenario) -> Tuple[int, int]:
+    return outcome.events, scenario.size()
+
+
+def shrink(
+    scenario: Scenario, outcome: Outcome, seconds: float = 60.0, enough: int = 0
+) -> Tuple[Scenario, Outcome]:
+    """Find a smaller scenario that breaks the same invariant.
+
+    Args:
+        scenario: The scenario.
+        outcome: What came of it.
+        seconds: For how long to try.
+        enough: Stop once the history is no longer than this and nothing in the
+            scenario can be left out any more.
+
+    Returns:
+        The smallest scenario that was found, and what came of it.
+    """
+    deadline = time.perf_counter() + seconds
+    best, best_outcome = scenario, outcome
+    tried = {_key(scenario)}
+    improved = True
+    while improved and time.perf_counter() < deadline:
+        improved = False
+        for candidate in _smaller(best):
+            key = _key(candidate)
+            if key in tried:
+                continue
+            tried.add(key)
+            if time.perf_counter() > deadline:
+                break
+            result = _try(candidate, outcome.rule, best_outcome.events)
+            if result is None:
+                continue
+            if _cost(result, candidate) < _cost(best_outcome, best) or (
+                # What is left out may cost an event.
+                candidate.size() < best.size() - 8
+                and result.events <= best_outcome.events + 1
+            ):
+                best, best_outcome = candidate, result
+                improved = True
+                break
+        if not improved:
+            # Other seeds may get there in fewer events.
+            for seed in range(12):
+                candidate = best.copy()
+                candidate.args["seed"] = seed
+                key = _key(candidate)
+                if key in tried or time.perf_counter() > deadline:
+                    continue
+                tried.add(key)
+                result = _try(candidate, outcome.rule, best_outcome.events)
+                if result is not None and result.events < best_outcome.events:
+                    best, best_outcome = candidate, result
+                    improved = True
+                    break
+    return best, best_outcome
+
+
+def _key(scenario: Scenario) -> str:
+    return scenario.scheduler_source() + repr(sorted(scenario.sources().items()))
+
+
+def _try(scenario: Scenario, rule: str, events: int):
+    try:
+        # A hang that takes longer is no progress.
+        outcome = run_scenario(scenario, max_events=max(60, 3 * events))
+    except Exception:
+        return None
+    return outcome if outcome.rule == rule else None
+
+
+def _with(scenario: Scenario, **changes) -> Scenario:
+    other = scenario.copy()
+    for name, value in changes.items():
+        if value is None:
+            other.args.pop(name, None)
+        else:
+            other.args[name] = value
+    return other
+
+
+def _smaller(scenario: Scenario) -> Iterator[Scenario]:
+    """Go through scenarios that are a little smaller."""
+    args = scenario.args
+    # Leave out faults, then acts.
+    if len(scenario.faults) > 1:
+        other = scenario.copy()
+        other.faults = []
+        yield other
+    for i in range(len(scenario.faults)):
+        other = scenario.copy()
+        del other.faults[i]
+        yield other
+    acts = scenario.scheduler_args.get("acts")
+    for i in range(len(acts or ())):
+        other = scenario.copy()
+        del other.scheduler_args["acts"][i]
+        yield other
+    # Leave out options.
+    for name, value in _SIMPLEST.items():
+        if name in args and repr(args[name]) != repr(value):
+            yield _with(scenario, **{name: value})
+    if scenario.search_alg:
+        other = scenario.copy()
+        other.search_alg = None
+        yield other
+    if scenario.ignore:
+        for i in range(len(scenario.ignore)):
+            other = scenario.copy()
+            other.ignore = scenario.ignore[:i] + scenario.ignore[i + 1 :]
+            yield other
+    yield from _smaller_trainable(scenario)
+    # Fewer trials and slots, and smaller numbers all over.
+    trials = args["num_samples"]
+    for count in sorted({1, 2, 3, 4, trials // 2, trials - 1}):
+        if 0 < count < trials:
+            other = _with(scenario, num_samples=count)
+            if "num_samples" in other.scheduler_args:
+                other.scheduler_args["num_samples"] = count
+            yield other
+    slots = args["slots"]
+    for count in (1, 2, slots - 1):
+        if 0 < count < slots:
+            yield _with(scenario, slots=count)
+    # More slots can mean fewer events, since nobody has to be stopped.
+    if slots < trials <= 4:
+        yield _with(scenario, slots=trials)
+    stop = args.get("stop")
+    if stop:
+        for value in range(1, stop["training_iteration"]):
+            yield _with(scenario, stop={"training_iteration": value})
+    limit = args.get("max_concurrent")
+    for value in range(1, limit or 1):
+        yield _with(scenario, max_concurrent=value)
+    yield from _smaller_costs(scenario)
+    yield from _smaller_scheduler(scenario)
+    for i, fault in enumerate(scenario.faults):
+        for name in ("trial", "nth", "after", "stale"):
+            value = getattr(fault, name)
+            if not value:
+                continue
+            low = 1 if name in ("nth", "after") else 0
+            for smaller in sorted({low, value // 2, value - 1}):
+                if low <= smaller < value:
+                    other = scenario.copy()
+                    other.faults[i] = type(fault)(**{**fault.__dict__, name: smaller})
+                    yield other
+    for i, act in enumerate(acts or ()):
+        changes = []
+        if act.target:
+            changes += [act._replace(target=t) for t in range(act.target)]
+        changes += [act._replace(nth=n) for n in range(1, act.nth)]
+        for change in changes:
+            other = scenario.copy()
+            other.scheduler_args["acts"][i] = change
+            yield other
+
+
+def _smaller_trainable(scenario: Scenario) -> Iterator[Scenario]:
+    source = repr(scenario.args.get("trainable", ""))
+    if not source or source == "''":
+        return
+    plain = "ClassTrainable(MixedCurve(step=1, nan_every=0), length=None, "
+    plain += "resettable=True)"
+    candidates = [
+        plain,
+        re.sub(r"nan_every=\d+", "nan_every=0", source),
+        re.sub(r"length=lengths\(.*?\)", "length=None", source),
+        re.sub(r"checkpoint_every=\d+", "checkpoint_every=1", source),
+        re.sub(r"resettable=False", "resettable=True", source),
+        re.sub(r"step=\d+", "step=1", source),
+        re.sub(r"step=\d+", "step=2", source),
+    ]
+    match = re.search(r"lengths\((.*?)\)", source)
+    if match:
+        for value in sorted({v.strip() for v in match.group(1).split(",")}):
+            if value != "0":
+                candidates.append(source.replace(match.group(0), f"lengths({value})"))
+                candidates.append(
+                    source.replace(match.group(0), f"lengths(0, {value})")
+                )
+                candidates.append(source.replace(match.group(0), "lengths(0, 1)"))
+                candidates.append(source.replace(match.group(0), "lengths(1)"))
+    for candidate in candidates:
+        if candidate != source:
+            yield _with(scenario, trainable=Source(candidate))
+
+
+def _smaller_costs(scenario: Scenario) -> Iterator[Scenario]:
+    source = repr(scenario.args.get("costs", ""))
+    if source in ("''", _SAME):
+        return
+    yield _with(scenario, costs=Source(_SAME))
+    for name, simplest in re.findall(r"(\w+)=([^,()]+)", _SAME):
+        pattern = rf"{name}=(\([^)]*\)|[^,()]+)"
+        candidate = re.sub(pattern, f"{name}={simplest}", source)
+        if candidate != source:
+            yield _with(scenario, costs=Source(candidate))
+
+
+def _smaller_scheduler(scenario: Scenario) -> Iterator[Scenario]:
+    args = scenario.scheduler_args
+    for name in ("max_t", "perturbation_interval", "reduction_factor"):
+        value = args.get(name)
+        if isinstance(value, int):
+            for smaller in range(1 if name != "reduction_factor" else 2, value):
+                other = scenario.copy()
+                other.scheduler_args[name] = smaller
+                yield other
+    milestones = args.get("milestones")
+    if milestones and len(milestones) > 2:
+        other = scenario.copy()
+        other.scheduler_args["milestones"] = milestones[:-1]
+        yield other
+    if milestones and milestones[0] > 1:
+        other = scenario.copy()
+        other.scheduler_args["milestones"] = tuple(m - 1 for m in milestones)
+        yield other
+    for name in ("choose_saving", "brackets", "stop_last_trials", "promotion"):
+        if name in args:
+            other = scenario.copy()
+            del other.scheduler_args[name]
+            yield other
+    if args.get("time_attr") == "t":
+        other = scenario.copy()
+        other.scheduler_args["time_attr"] = "training_iteration"
+        yield other
+    base = args.get("base")
+    if base and base != "FIFOScheduler()":
+        other = scenario.copy()
+        other.scheduler_args["base"] = "FIFOScheduler()"
+        yield other
