@@ -35,19 +35,24 @@ def _files():
     return {path.stem: path for path in (ROOT / "tests").glob("test_*.py")}
 
 
-def _starts_ray(name):
-    tree = ast.parse(_files()[name].read_text())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.arg) and node.arg == "ray_start_2_cpus":
+def _names(name, *wanted):
+    """Tells whether the code of a test file uses one of some names."""
+    for node in ast.walk(ast.parse(_files()[name].read_text())):
+        if isinstance(node, ast.arg) and node.arg in wanted:
             return True
-        if isinstance(node, ast.Attribute):
-            if ast.unparse(node) in ("pytest.mark.ray", "ray.init"):
-                return True
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in wanted:
+            return True
     return False
 
 
+def _starts_ray(name):
+    return _names(name, "ray_start_2_cpus", "pytest.mark.ray", "ray.init")
+
+
 def _stanza(name):
-    tags = '    tags = ["cpu:2"],\n' if _starts_ray(name) else ""
+    tags = ['"cpu:2"'] if _starts_ray(name) else []
+    tags += ['"hang"'] if _names(name, "pytest.mark.hang") else []
+    tags = f"    tags = [{', '.join(tags)}],\n" if tags else ""
     return f'\ntune_test(\n    name = "{name}",\n    size = "medium",\n{tags})\n'
 
 
@@ -90,6 +95,13 @@ def test_hang_regressions_are_there():
         if "tags" in values and "hang" in ast.literal_eval(values["tags"])
     ]
     assert tagged, "ci/test runs the targets tagged `hang` under Bazel: there are none"
+
+
+def test_files_with_hang_regressions_are_tagged():
+    for name, values in _targets().items():
+        if name in _files() and _names(name, "pytest.mark.hang"):
+            tags = ast.literal_eval(values["tags"]) if "tags" in values else []
+            assert "hang" in tags, f"{name} has tests marked `hang`: tag it so"
 
 
 def test_every_file_runs_as_a_script():
