@@ -517,14 +517,21 @@ class ASHAv2(FIFOScheduler):
                 return trial
             self._pending.popleft()
             if trial is not None and self._ladder.is_active(trial_id):
+                # Also if it has ended, which then is noticed there.
                 self._set_underway(trial_id)
         return None
 
     def _paused_by_others(self, num_looks: int) -> Optional[Trial]:
-        """Looks at some trials that should run for one that is paused."""
+        """Looks at some trials that should run for one that is paused.
+
+        One that has ended with no word, such as a reset that failed, is let go.
+        """
         for _ in range(min(num_looks, len(self._underway))):
             trial_id = self._underway[0]
             trial = self._trials.get(trial_id)
+            if trial is not None and trial.is_finished():
+                self._let_go(trial_id)
+                trial = None
             if (
                 trial is None
                 or trial_id in self._saving
