@@ -1,5 +1,6 @@
 """Decides which trial gets a slot, i.e. the resources that one trial needs."""
 
+import itertools
 import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Dict, Iterator, Optional
@@ -39,6 +40,8 @@ class TrialSlots:
         self._attached_to = None
         self._paused_requests: Dict[Trial, ResourceRequest] = {}
         self._num_paused: Counter = Counter()
+        # Trials that were resumed and have not started, in the order of the choices.
+        self._resumed: Dict[Trial, None] = {}
         self._hinted = False
         self.paused_actors = PausedActors()
 
@@ -77,12 +80,32 @@ class TrialSlots:
         for trial, tracked_actor in reversed(list(controller._trial_to_actor.items())):
             if (
                 trial is not but
+                and trial not in self._resumed
                 and trial.status == Trial.PENDING
                 and trial in controller._staged_trials
                 and not controller._actor_manager.is_actor_started(tracked_actor)
             ):
                 return trial
         return None
+
+    def _is_promised(self, request: ResourceRequest) -> bool:
+        """Whether the next slot of a shape is for a trial that was resumed already."""
+        controller = self._controller
+        for trial in self._resumed:
+            tracked_actor = controller._trial_to_actor.get(trial)
+            if (
+                tracked_actor is not None
+                and trial.placement_group_factory == request
+                and not controller._actor_manager.is_actor_started(tracked_actor)
+            ):
+                return True
+        return False
+
+    def _is_ready(self, request: ResourceRequest) -> bool:
+        """Whether resources of a shape are ready, and promised to nobody."""
+        return self._controller._actor_manager.has_resources_ready(
+            request
+        ) and not self._is_promised(request)
 
     def _make_room(self, chosen: Trial) -> None:
         """Have others than the chosen trial ask again later, if there are too many."""
@@ -128,7 +151,7 @@ class TrialSlots:
         if controller._actor_cache.has_cached_object(request):
             return True
         if self._is_requested(request):
-            return controller._actor_manager.has_resources_ready(request)
+            return self._is_ready(request)
         return not controller._actor_manager.num_live_actors or self._may_fit(request)
 
     def _may_fit(self, request: ResourceRequest) -> bool:
@@ -180,6 +203,8 @@ class TrialSlots:
         """
         controller = self._controller
         self._attach()
+        if resource_request is not None and self._is_promised(resource_request):
+            return
         seen = set()
         while resource_request is not None or self._has_candidates():
             trial = self._choose_trial_to_run()
@@ -228,7 +253,7 @@ class TrialSlots:
         if tracked_actor is not None:
             if trial.status == Trial.PAUSED or manager.is_actor_started(tracked_actor):
                 return False
-            manager.prioritize_actor(tracked_actor)
+            self._prioritize(trial)
             return cached
         room = (
             self.has_room()
@@ -242,19 +267,26 @@ class TrialSlots:
         if not self._is_requested(request):
             manager.reserve_resources(request)
             self._make_room(trial)
-        return manager.has_resources_ready(request)
+        return self._is_ready(request)
+
+    def _prioritize(self, chosen: Trial) -> None:
+        """Move a trial to the front, behind those that were resumed before it."""
+        controller = self._controller
+        for trial in (chosen, *reversed(self._resumed)):
+            tracked_actor = controller._trial_to_actor.get(trial)
+            if tracked_actor is not None:
+                controller._actor_manager.prioritize_actor(tracked_actor)
 
     def _settle(self, trial: Trial, from_cache: bool) -> None:
         """Put a trial that was just started ahead of the others."""
         manager = self._controller._actor_manager
-        tracked_actor = self._controller._trial_to_actor.get(trial)
-        if tracked_actor is None:
+        if trial not in self._controller._trial_to_actor:
             return
         request = trial.placement_group_factory
         if from_cache:
             manager.release_resources(request)
         self._release_unless_paused(request)
-        manager.prioritize_actor(tracked_actor)
+        self._prioritize(trial)
         self._make_room(trial)
 
     def next_pending_trial(self, request: ResourceRequest) -> Optional[Trial]:
@@ -269,20 +301,27 @@ class TrialSlots:
         controller = self._controller
         pending = controller._resources_to_pending_trials[request]
         room = self.has_room()
-        for trials in (controller._pending_trials_list, list(pending)):
-            for trial in trials:
-                if (
-                    trial in pending
-                    and trial not in controller._resetting_trials
-                    and (room or trial in controller._trial_to_actor)
-                ):
-                    pending.discard(trial)
-                    self.paused_actors.forget(trial)
-                    # It may never have asked for an actor.
-                    trial.init_local_path()
-                    controller._mark_trial_to_checkpoint(trial)
-                    return trial
-        return None
+        in_order = itertools.chain(
+            self._resumed,
+            controller._trial_to_actor,  # These have asked for an actor already.
+            controller._pending_trials_list,
+            pending,
+        )
+        for trial in in_order:
+            if (
+                trial in pending
+                and trial not in controller._resetting_trials
+                and (room or trial in controller._trial_to_actor)
+            ):
+                break
+        else:
+            return None
+        pending.discard(trial)
+        self.paused_actors.forget(trial)
+        # It may never have asked for an actor.
+        trial.init_local_path()
+        controller._mark_trial_to_checkpoint(trial)
+        return trial
 
     # Paused trials
 
@@ -294,6 +333,7 @@ class TrialSlots:
             previous: Its status before.
         """
         controller, search_alg = self._controller, self._controller._search_alg
+        self._resumed.pop(trial, None)
         if trial.status == Trial.PAUSED:
             self._count_paused(trial)
             with controller._hook(search_alg, "on_trial_pause", trial):
@@ -301,6 +341,8 @@ class TrialSlots:
             self._hint_at_reuse(trial)
         elif previous == Trial.PAUSED:
             self._forget_paused(trial)
+            if trial.status == Trial.PENDING:
+                self._resumed[trial] = None
             if not trial.is_finished():
                 with controller._hook(search_alg, "on_trial_resume", trial):
                     notify_trial_resume(search_alg, trial.trial_id)
