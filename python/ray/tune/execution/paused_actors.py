@@ -44,6 +44,7 @@ class PausedActors:
             trial: Trial that pauses.
             tracked_actor: Its actor, with no task in flight.
         """
+        self.forget(trial)
         self._states[trial] = _State(
             tracked_actor=tracked_actor,
             config=dict(trial.config),

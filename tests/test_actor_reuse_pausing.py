@@ -1,0 +1,365 @@
+"""Actors of paused trials: who gets them, and when they are let go."""
+
+import sys
+
+import pytest
+from virtual_cluster import (
+    ClassTrainable,
+    FunctionTrainable,
+    ScriptedScheduler,
+    VirtualCluster,
+    actor_death,
+)
+
+from ray import tune
+from ray.air.execution._internal import TrackedActor
+from ray.train._internal.session import _TrainingResult
+from ray.tune import Checkpoint, CheckpointConfig
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import FIFOScheduler, PopulationBasedTraining
+from ray.tune.utils.object_cache import _ObjectCache
+
+
+def kinds(record, *wanted):
+    return [event.kind for event in record.events if event.kind in wanted]
+
+
+def waves(milestones, max_t, on_resume=None):
+    """Runs all trials to each milestone in turn, and pauses them there."""
+
+    def decide(controller, trial, result):
+        if result["training_iteration"] >= max_t:
+            return "STOP"
+        return "PAUSE" if result["training_iteration"] in milestones else "CONTINUE"
+
+    def choose(controller):
+        trials = [t for t in controller.get_trials() if not t.is_finished()]
+        trials.sort(key=lambda t: (t.run_metadata.last_result or {}).get("time", 0))
+        for trial in trials:
+            if trial.status == Trial.PENDING:
+                return trial
+        paused = [t for t in trials if t.status == Trial.PAUSED]
+        if not paused:
+            return None
+        trial = min(
+            paused, key=lambda t: t.run_metadata.last_result["training_iteration"]
+        )
+        if on_resume:
+            on_resume(trial)
+        return trial
+
+    return ScriptedScheduler(decide, choose)
+
+
+@pytest.mark.fixes("warm-actors-dropped")
+@pytest.mark.parametrize("slots", [2, 3])
+def test_actors_are_kept_for_trials_that_are_resumed_after_the_search(slots):
+    record = VirtualCluster(
+        waves({1, 2}, max_t=3), num_samples=6, slots=slots, reuse_actors=True
+    ).run(max_events=500)
+    assert record.iterations() == [3] * 6
+    assert len(kinds(record, "started")) == slots
+
+
+@pytest.mark.fixes("reset-for-nothing")
+@pytest.mark.parametrize("trainable", [ClassTrainable(), FunctionTrainable()])
+def test_trial_that_is_resumed_at_once_is_not_reset(trainable):
+    record = VirtualCluster(
+        waves({1, 2, 3}, max_t=4),
+        num_samples=1,
+        reuse_actors=True,
+        trainable=trainable,
+    ).run(max_events=500)
+    assert record.iterations() == [4]
+    assert kinds(record, "started", "reset", "restore") == ["started"]
+
+
+def test_trial_is_resumed_on_its_own_actor_if_that_is_there():
+    # Two actors are idle. Trial 1 gets its own, though the other is idle for longer.
+    cluster = VirtualCluster(
+        ScriptedScheduler(
+            lambda controller, trial, result: (
+                "STOP" if result["training_iteration"] >= 2 else "PAUSE"
+            ),
+            choose=lambda controller: resumable(controller),
+        ),
+        num_samples=2,
+        slots=2,
+        reuse_actors=True,
+        detect_hangs=False,
+    )
+    resume = []
+
+    def resumable(controller):
+        return next((t for t in resume if t.status == Trial.PAUSED), None)
+
+    cluster.start()
+    cluster.run_until(
+        lambda: (
+            len(cluster.trials) == 2
+            and all(t.status == Trial.PAUSED for t in cluster.trials)
+        )
+    )
+    assert cluster.controller._actor_cache.num_cached_objects == 2
+    for trial in reversed(cluster.trials):
+        resume[:] = [trial]
+        cluster.run_until(trial.is_finished)
+    assert not [e for e in cluster.monitor.events if e.kind in ("reset", "restore")]
+
+
+def test_trial_with_another_config_is_reset():
+    def exploit(trial):
+        trial.set_config({**trial.config, "x": 0.25})
+
+    record = VirtualCluster(
+        waves({1}, max_t=2, on_resume=exploit), num_samples=1, reuse_actors=True
+    ).run(max_events=500)
+    assert kinds(record, "started", "reset", "restore") == [
+        "started",
+        "reset",
+        "restore",
+    ]
+    assert record.results[record.trials[0].trial_id][-1]["score"] < 0.25
+
+
+def test_trial_with_another_checkpoint_is_reset():
+    def exploit(trial):
+        result = trial.latest_checkpoint_result
+        trial.run_metadata.checkpoint_manager._latest_checkpoint_result = (
+            _TrainingResult(checkpoint=result.checkpoint, metrics=dict(result.metrics))
+        )
+
+    record = VirtualCluster(
+        waves({1}, max_t=2, on_resume=exploit), num_samples=1, reuse_actors=True
+    ).run(max_events=500)
+    assert kinds(record, "started", "reset", "restore") == [
+        "started",
+        "reset",
+        "restore",
+    ]
+
+
+def test_function_trial_without_a_checkpoint_goes_on_in_place():
+    # A reset would have it start over.
+    record = VirtualCluster(
+        waves({1, 3}, max_t=4),
+        num_samples=1,
+        reuse_actors=True,
+        trainable=FunctionTrainable(checkpoint_every=0),
+    ).run(max_events=500)
+    iterations = [
+        result["training_iteration"]
+        for result in record.results[record.trials[0].trial_id]
+    ]
+    assert iterations == [1, 2, 3, 4]
+    assert kinds(record, "started", "reset") == ["started"]
+
+
+def test_idle_actors_are_let_go_when_no_trial_may_use_them():
+    cluster = VirtualCluster(
+        waves({1}, max_t=20), num_samples=4, slots=2, reuse_actors=True
+    ).start()
+    cluster.run_until(lambda: sum(trial.is_finished() for trial in cluster.trials) == 3)
+    (last,) = [trial for trial in cluster.trials if not trial.is_finished()]
+    cluster.run_until(
+        lambda: (
+            last.status == Trial.RUNNING
+            and not cluster.controller._actor_cache.num_cached_objects
+            and cluster.controller._actor_manager.num_live_actors == 1
+        )
+    )
+    assert not last.is_finished()
+
+
+@pytest.mark.parametrize("reserve", [True, False])
+def test_idle_actor_gives_way_to_a_trial_with_other_resources(reserve):
+    # Trial 0 pauses, and only goes on when trial 1, which takes both CPUs, has ended.
+    def decide(controller, trial, result):
+        if result["training_iteration"] >= 2:
+            return "STOP"
+        return "PAUSE" if trial is controller.get_trials()[0] else "CONTINUE"
+
+    def choose(controller):
+        trials = controller.get_trials()
+        if trials[-1].is_finished() and trials[0].status == Trial.PAUSED:
+            return trials[0]
+        return None
+
+    record = VirtualCluster(
+        ScriptedScheduler(decide, choose),
+        configs=[{"x": 1}, {"x": 2}],
+        slots=2,
+        resources=lambda config: {"CPU": config["x"]},
+        reuse_actors=True,
+        reserve=reserve,
+    ).run(max_events=200)
+    assert record.iterations() == [2, 2]
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_idle_actors_stay_within_the_limit(limit):
+    most = []
+
+    def count(cluster, event):
+        most.append(len(cluster.controller._actor_manager.live_actors))
+
+    VirtualCluster(
+        waves({1, 2}, max_t=3),
+        num_samples=6,
+        slots=8,
+        max_concurrent=limit,
+        reuse_actors=True,
+        on_event=count,
+    ).run(max_events=500)
+    assert max(most) <= limit
+
+
+def test_actors_left_idle_are_stopped_at_the_end():
+    cluster = VirtualCluster(
+        waves({1}, max_t=2), num_samples=4, slots=2, reuse_actors=True
+    )
+    record = cluster.run(max_events=500)
+    assert record.controller._actor_manager.num_total_actors == 0
+    assert record.controller._actor_cache.num_cached_objects == 0
+
+
+def test_actor_that_dies_during_a_reset_is_replaced():
+    record = VirtualCluster(
+        waves({1, 2}, max_t=3),
+        num_samples=3,
+        slots=1,
+        reuse_actors=True,
+        faults=[actor_death("reset", trial=1, nth=2)],
+        max_failures=1,
+        quiet=True,
+    ).run(max_events=500)
+    assert record.iterations() == [3] * 3
+
+
+@pytest.mark.fixes("saved-twice")
+def test_checkpoint_that_is_registered_twice_is_not_deleted(tmp_path):
+    # A function trainable that is asked to save again, before it has trained on,
+    # hands out the checkpoint that it has reported before.
+    path = tmp_path / "checkpoint_000000"
+    path.mkdir()
+    (path / "state").write_text("3")
+    trial = make_trial(tmp_path, CheckpointConfig(num_to_keep=1))
+    for _ in range(2):
+        trial.on_checkpoint(
+            _TrainingResult(
+                checkpoint=Checkpoint.from_directory(str(path)),
+                metrics={"training_iteration": 3},
+            )
+        )
+    assert (path / "state").read_text() == "3"
+    assert trial.checkpoint.path == str(path)
+    # The next one takes its place.
+    after = tmp_path / "checkpoint_000001"
+    after.mkdir()
+    trial.on_checkpoint(
+        _TrainingResult(
+            checkpoint=Checkpoint.from_directory(str(after)),
+            metrics={"training_iteration": 4},
+        )
+    )
+    assert not path.exists()
+
+
+def make_trial(tmp_path, checkpoint_config=None, trainable="virtual_class"):
+    from ray.train._internal.storage import StorageContext
+
+    storage = StorageContext(storage_path=str(tmp_path), experiment_dir_name="e")
+    return Trial(
+        trainable, storage=storage, checkpoint_config=checkpoint_config, stub=True
+    )
+
+
+def function(config):
+    pass
+
+
+def hint_for(monkeypatch, tmp_path, trainable, scheduler):
+    from ray.tune.execution.reuse_hint import get_reuse_hint
+
+    trial = make_trial(tmp_path)
+    monkeypatch.setattr(trial, "get_trainable_cls", lambda: trainable)
+    return get_reuse_hint(trial, scheduler)
+
+
+def test_hint_at_actor_reuse(monkeypatch, tmp_path):
+    from ray.tune.trainable import wrap_function
+
+    wrapped = wrap_function(function)
+    hint = hint_for(monkeypatch, tmp_path, wrapped, FIFOScheduler())
+    assert "reuse_actors=True" in hint and "FIFOScheduler" in hint
+    # tune.run warns of PBT by itself; ResourceChangingScheduler forbids reuse.
+    for trainable, scheduler in (
+        (tune.Trainable, FIFOScheduler()),
+        (None, FIFOScheduler()),
+        (wrapped, PopulationBasedTraining(hyperparam_mutations={"x": [1]})),
+        (wrapped, tune.schedulers.ResourceChangingScheduler()),
+    ):
+        assert hint_for(monkeypatch, tmp_path, trainable, scheduler) is None
+
+
+@pytest.mark.parametrize("reuse_actors", [False, True])
+def test_hint_at_actor_reuse_is_given_once(reuse_actors, caplog, monkeypatch):
+    from ray.tune.execution import trial_slots
+
+    monkeypatch.setattr(trial_slots, "get_reuse_hint", lambda *args: "A hint.")
+    VirtualCluster(
+        waves({1, 2}, max_t=3), num_samples=3, reuse_actors=reuse_actors
+    ).run(max_events=500)
+    hints = [r for r in caplog.records if r.getMessage() == "A hint."]
+    assert len(hints) == (0 if reuse_actors else 1)
+
+
+def test_object_cache_keeps_spare_objects():
+    cache = _ObjectCache(may_keep_one=True)
+    assert cache.cache_object("A", 1, spare=2)
+    assert cache.cache_object("A", 2, spare=2)
+    assert not cache.cache_object("A", 3, spare=2)
+    assert not cache.cache_object("B", 4)
+    assert list(cache.flush_cached_objects(spare=lambda key: 2)) == []
+    # Even if everything else has to go.
+    assert list(cache.flush_cached_objects(force_all=True, spare=lambda key: 1)) == [1]
+    assert list(cache.flush_cached_objects()) == []  # one may be kept
+    assert list(cache.flush_cached_objects(may_keep_one=False)) == [2]
+    assert cache.num_cached_objects == 0
+
+
+def test_object_cache_hands_out_the_preferred_object():
+    cache = _ObjectCache(may_keep_one=True)
+    for obj in (1, 2, 3):
+        cache.cache_object("A", obj, spare=3)
+    assert cache.pop_cached_object("A", preferred=2) == 2
+    assert cache.pop_cached_object("A", preferred=7) == 1
+    assert cache.pop_cached_object("A") == 3
+    assert cache.pop_cached_object("A") is None
+
+
+def test_paused_actors_forget(tmp_path):
+    from ray.tune.execution.paused_actors import PausedActors
+
+    paused, trial = PausedActors(), make_trial(tmp_path)
+    actor, other = TrackedActor(1), TrackedActor(2)
+    paused.add(trial, actor)
+    assert paused.get(trial) == actor
+    assert not paused.take(trial, other)
+    assert paused.take(trial, actor)
+    assert not paused.take(trial, actor)
+    paused.add(trial, actor)
+    paused.discard(actor)
+    assert paused.get(trial) is None
+    paused.add(trial, actor)
+    paused.forget(trial)
+    assert not paused.take(trial, actor)
+    # Its second pause counts.
+    paused.add(trial, actor)
+    paused.add(trial, other)
+    paused.discard(actor)
+    assert paused.get(trial) == other
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main(["-v", __file__]))
