@@ -360,7 +360,9 @@ class TrialSlots:
         if not self._num_paused[request]:
             del self._num_paused[request]
         if trial.is_finished():
-            self._release_unless_paused(request)
+            # Its resources may have been changed while it was paused.
+            for wanted in (request, trial.placement_group_factory):
+                self._release_unless_paused(wanted)
 
     def _release_unless_paused(self, request: ResourceRequest) -> None:
         """Take back a reservation if there is no trial left to use it."""
