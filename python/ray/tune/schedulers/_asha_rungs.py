@@ -161,16 +161,23 @@ class Rung:
     def score(self, trial_id: str) -> Optional[float]:
         return self._records[trial_id].score
 
+    def order(self, trial_id: str) -> int:
+        return self._records[trial_id].order
+
     def waits(self, trial_id: str) -> bool:
         """Whether the trial is recorded and neither went on nor ended."""
         return self._records[trial_id].state == _WAITS
 
-    def record(self, trial_id: str, score: Optional[float]) -> bool:
+    def record(
+        self, trial_id: str, score: Optional[float], order: Optional[int] = None
+    ) -> bool:
         """Records a result, unless the trial has one here already.
 
         Args:
             trial_id: Whose result it is.
             score: The greater the better; None or NaN ranks below every number.
+            order: By which ties break, the lower the better; it has to grow. None
+                for the number of results that are here already.
 
         Returns:
             Whether it was recorded.
@@ -179,7 +186,9 @@ class Rung:
             return False
         if score is not None and math.isnan(score):
             score = None
-        self._records[trial_id] = _Record(score, len(self._records))
+        if order is None:
+            order = len(self._records)
+        self._records[trial_id] = _Record(score, order)
         self._enter(trial_id)
         return True
 
@@ -259,6 +268,11 @@ class Rung:
             return trial_id
         return None
 
+    @property
+    def parked_nans(self) -> List[str]:
+        """The paused trials without a number for a result."""
+        return list(self._parked_nans)
+
     def hopeless(self, most: int) -> List[str]:
         """Gives up on trials that can never be promoted. Each is returned only once.
 
@@ -292,7 +306,7 @@ class Rung:
         Returns:
             The names of all others, the best first.
         """
-        lost = list(self._parked_nans)
+        lost = self.parked_nans
         if spare and not self.places:
             return lost
         if self._num_parked <= spare:
@@ -457,11 +471,12 @@ class Ladder:
             Bracket([Rung(milestone, reduction_factor) for milestone in at[s:]])
             for s in range(num_brackets)
         ]
-        self._ascending = sorted(
-            (rung for bracket in self.brackets for rung in bracket.rungs),
-            key=lambda rung: rung.milestone,
-        )
+        # Rungs of the same milestone in the order of their brackets, both ways.
+        rungs = [rung for bracket in self.brackets for rung in bracket.rungs]
+        self._ascending = sorted(rungs, key=lambda rung: rung.milestone)
+        self._descending = sorted(rungs, key=lambda rung: -rung.milestone)
         self._climbers: Dict[str, _Climber] = {}
+        self._num_recorded = 0
         self.num_active = 0
         self.num_parked = 0
         # How many trials have got to `max_t`.
@@ -523,7 +538,8 @@ class Ladder:
             if level >= 0:
                 rungs[level].promote(trial_id)
             level += 1
-            rungs[level].record(trial_id, score)
+            rungs[level].record(trial_id, score, self._num_recorded)
+            self._num_recorded += 1
         if level == climber.level:
             return False
         if climber.state == _ACTIVE:
@@ -592,7 +608,7 @@ class Ladder:
         Returns:
             The best promotable one of the first rung that has any.
         """
-        for rung in self._ascending if lowest_first else reversed(self._ascending):
+        for rung in self._ascending if lowest_first else self._descending:
             trial_id = rung.next_promotion()
             if trial_id is not None:
                 return trial_id
@@ -601,15 +617,20 @@ class Ladder:
     def survivor(self) -> Optional[str]:
         """The best of those paused at the highest milestone at which any is."""
         best = None
-        for rung in reversed(self._ascending):
+        for rung in self._descending:
             if best is not None and rung.milestone < best[1].milestone:
                 break
             trial_id = rung.best_parked()
-            if trial_id is not None and (
-                best is None or rung.score(trial_id) > best[1].score(best[0])
-            ):
-                best = trial_id, rung
-        return best and best[0]
+            if trial_id is None:
+                continue
+            rank = rung.score(trial_id), -rung.order(trial_id)
+            if best is None or rank > best[0]:
+                best = rank, rung, trial_id
+        return best and best[2]
+
+    def diverged(self) -> List[str]:
+        """The paused trials that have no number for a result."""
+        return [trial_id for rung in self._ascending for trial_id in rung.parked_nans]
 
     def hopeless(self, unborn: int) -> List[str]:
         """The trials that can never be promoted, each once.

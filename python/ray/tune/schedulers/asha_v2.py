@@ -24,6 +24,7 @@ _EAGER = "eager"
 
 _HOPELESS = "its rung has no promotion left for it"
 _OVER = "its rung is over"
+_DIVERGED = "it has no number for a result, and nothing else is left to do"
 
 # How many running trials are looked at per decision for a pause by somebody else.
 _LOOKS = 4
@@ -346,6 +347,10 @@ class ASHAv2(FIFOScheduler):
                 return paused
             # The searcher gives none now, or the trial would be pending.
             trial_id = self._last_resort(tune_controller)
+            if trial_id is None and not self._ladder.num_active:
+                # It may wait for results that none of those will bring.
+                self._doomed.update(dict.fromkeys(self._ladder.diverged(), _DIVERGED))
+                self._stop_doomed(getattr(tune_controller, "stop_trial", None), None)
         if trial_id is None:
             return None
         self._chosen = trial_id
