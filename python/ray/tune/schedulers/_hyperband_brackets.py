@@ -3,6 +3,7 @@
 Pure code: it knows trial ids, times and values, and nothing of trials' statuses, of
 the controller or of Ray, so that it can be tested by itself.
 """
+
 import functools
 import math
 from fractions import Fraction
@@ -21,10 +22,9 @@ class Rung(NamedTuple):
 def _exact(number: Number) -> Fraction:
     # The number as it was written (1.1 is 11/10), so that no size or milestone is off
     # by one because of a rounded power or logarithm.
-    number = float(number)
-    if not math.isfinite(number):
-        raise ValueError(f"Expected a finite number, got {number}.")
-    return Fraction(number).limit_denominator(10**6)
+    if isinstance(number, int):
+        return Fraction(number)
+    return Fraction(float(number)).limit_denominator(10**6)
 
 
 def validate(max_t: Number, reduction_factor: Number) -> None:
