@@ -4,6 +4,7 @@
 a trial that waits to be restored from one of them, as the trials of population based
 training do, so that one stays on storage until it is let go.
 """
+
 import copy
 from typing import Dict, Optional
 
@@ -65,13 +66,6 @@ def _register_checkpoint(
         result: The checkpoint, with its metrics.
         holds: The checkpoints of the trial that have to stay.
     """
-    # One that is registered again must not push itself out.
-    path = result.checkpoint.path
-    known = [r for r in manager._checkpoint_results if r.checkpoint.path == path]
-    if known:
-        manager._checkpoint_results = [
-            r for r in manager._checkpoint_results if r.checkpoint.path != path
-        ]
     if not holds:
         manager.register_checkpoint(result)
         return

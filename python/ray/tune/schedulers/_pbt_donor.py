@@ -1,4 +1,5 @@
 """The checkpoint of a trial of a population, which others may clone."""
+
 import copy
 from typing import Dict, Optional
 

@@ -3,6 +3,7 @@
 Pure code, so that it can be tested by itself. The steps are those of population based
 training (Jaderberg et al., arXiv 1711.09846): resample a value, or perturb it.
 """
+
 import copy
 import random
 from numbers import Integral, Number

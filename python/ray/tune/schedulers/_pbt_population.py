@@ -3,6 +3,7 @@
 Pure code: it knows scores and times, and nothing of trials' statuses or of the
 controller, so that it can be tested by itself.
 """
+
 import math
 from typing import Hashable, Iterable, List, Tuple, TypeVar
 
@@ -31,7 +32,8 @@ def quantiles(
     if len(ranked) <= 1 or fraction == 0:
         return [], []
     # Rounded, as 30 * 0.1 is a little more than 3.
-    size = min(math.ceil(round(len(ranked) * fraction, 9)), len(ranked) // 2)
+    size = max(1, math.ceil(round(len(ranked) * fraction, 9)))
+    size = min(size, len(ranked) // 2)
     num_nan = sum(math.isnan(score) for _, score in ranked)
     winners = [k for k, score in ranked[len(ranked) - size :] if not math.isnan(score)]
     if not winners:
