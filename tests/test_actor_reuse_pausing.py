@@ -139,20 +139,28 @@ def test_trial_with_another_checkpoint_is_reset():
     ]
 
 
-def test_function_trial_without_a_checkpoint_goes_on_in_place():
-    # A reset would have it start over.
+@pytest.mark.parametrize("reuse_actors", [False, True])
+def test_reuse_does_not_change_what_a_trial_goes_on_from(reuse_actors):
+    # It has a checkpoint of iteration 2 when it pauses at iteration 3.
+    paused = []
+
+    def decide(controller, trial, result):
+        if result["training_iteration"] == 3 and not paused:
+            paused.append(trial)
+            return "PAUSE"
+        return "STOP" if result["training_iteration"] == 4 else "CONTINUE"
+
     record = VirtualCluster(
-        waves({1, 3}, max_t=4),
+        ScriptedScheduler(decide),
         num_samples=1,
-        reuse_actors=True,
-        trainable=FunctionTrainable(checkpoint_every=0),
+        reuse_actors=reuse_actors,
+        trainable=FunctionTrainable(checkpoint_every=2),
     ).run(max_events=500)
     iterations = [
         result["training_iteration"]
         for result in record.results[record.trials[0].trial_id]
     ]
-    assert iterations == [1, 2, 3, 4]
-    assert kinds(record, "started", "reset") == ["started"]
+    assert iterations == [1, 2, 3, 3, 4]
 
 
 def test_idle_actors_are_let_go_when_no_trial_may_use_them():
@@ -343,6 +351,13 @@ def test_paused_actors_forget(tmp_path):
 
     paused, trial = PausedActors(), make_trial(tmp_path)
     actor, other = TrackedActor(1), TrackedActor(2)
+    paused.add(trial, actor)
+    assert paused.get(trial) is None  # it has no checkpoint
+    trial.run_metadata.last_result = {"training_iteration": 1}
+    trial.run_metadata.checkpoint_manager._latest_checkpoint_result = _TrainingResult(
+        checkpoint=Checkpoint.from_directory(str(tmp_path)),
+        metrics={"training_iteration": 1},
+    )
     paused.add(trial, actor)
     assert paused.get(trial) == actor
     assert not paused.take(trial, other)

@@ -5,6 +5,8 @@ from typing import Any, Dict, Optional
 
 from ray.air.execution._internal import TrackedActor
 from ray.tune.experiment import Trial
+from ray.tune.result import TRAINING_ITERATION
+from ray.tune.result import TRAINING_ITERATION
 
 
 @dataclass
@@ -26,11 +28,31 @@ class _State:
         )
 
 
+def _is_saved(trial: Trial) -> bool:
+    """Whether the last checkpoint of a trial is from its last result."""
+    saved, reported = trial.latest_checkpoint_result, trial.run_metadata.last_result
+    return bool(
+        saved
+        and reported
+        and saved.metrics.get(TRAINING_ITERATION) == reported.get(TRAINING_ITERATION)
+    )
+
+
+def _is_saved(trial: Trial) -> bool:
+    """Whether the checkpoint of a trial is as new as its last result."""
+    checkpoint = trial.latest_checkpoint_result
+    last_result = trial.run_metadata.last_result
+    return checkpoint is not None and checkpoint.metrics.get(
+        TRAINING_ITERATION
+    ) == last_result.get(TRAINING_ITERATION)
+
+
 class PausedActors:
     """Idle actors that hold the state of a paused trial.
 
-    A trial that gets its own actor back needs no reset and no restore, unless someone
-    gave it another config or another checkpoint meanwhile, as PBT does.
+    A trial that gets its own actor back needs no reset and no restore, if what it has
+    trained is in its checkpoint, and unless someone gave it another config or another
+    checkpoint meanwhile, as PBT does.
     """
 
     def __init__(self):
@@ -45,6 +67,9 @@ class PausedActors:
             tracked_actor: Its actor, with no task in flight.
         """
         self.forget(trial)
+        if not _is_saved(trial):
+            # Whether actors are reused is not to change what a trial goes on from.
+            return
         self._states[trial] = _State(
             tracked_actor=tracked_actor,
             config=dict(trial.config),
