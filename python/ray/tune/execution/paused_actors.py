@@ -6,7 +6,6 @@ from typing import Any, Dict, Optional
 from ray.air.execution._internal import TrackedActor
 from ray.tune.experiment import Trial
 from ray.tune.result import TRAINING_ITERATION
-from ray.tune.result import TRAINING_ITERATION
 
 
 @dataclass
