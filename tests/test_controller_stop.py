@@ -100,7 +100,7 @@ def test_everyone_is_told_once_when_the_experiment_stops(way, reuse_actors):
         else:
             assert told["on_trial_complete", trial.trial_id] == 0
             assert told["on_trial_remove", trial.trial_id] == 1
-    assert set(k[2] for k in told if k[:2] == ("status", "on_trial_remove")) == {
+    assert {k[2] for k in told if k[:2] == ("status", "on_trial_remove")} == {
         "PAUSED",
         "PENDING",
     }
