@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 from . import observe, trainables
+from .checks import checks
 from .clock import VirtualClock, VirtualTime
 from .faults import Fault, FaultPlan
 from .invariants import InvariantViolation, Monitor
@@ -293,6 +294,7 @@ class VirtualCluster:
         self.monitor = Monitor(
             self.clock, self.runtime, max_concurrent, keep_events, ignore
         )
+        self.monitor.checks.extend(checks())
         self.runtime.monitor = self.monitor
         self._env = {
             "TUNE_STALL_TIMEOUT_S": str(stall_timeout_s),
@@ -399,9 +401,8 @@ class VirtualCluster:
             trial_dirname_creator=_trial_dirname,
         )
         placeholder = trainables.placeholder(self._trainable.registered_name)
-        placeholder.resource_function = staticmethod(
-            _resource_function(self._resources)
-        )
+        request = _resource_function(self._resources)
+        placeholder.resource_function = staticmethod(request)
         search_alg = self._make_search_alg()
         if search_alg is None:
             search_alg = BasicVariantGenerator(

@@ -22,6 +22,7 @@ class Target(NamedTuple):
         families: The kinds of scenarios that use what is wrong.
         candidate: Says, given a finding, whether it is worth to be shrunk.
         match: Says, given the shrunk scenario and its outcome, whether it is this one.
+        same: Keeps the shrinking from leading to another known fault.
     """
 
     name: str
@@ -29,6 +30,10 @@ class Target(NamedTuple):
     families: Tuple[str, ...]
     candidate: Callable[[Finding], bool]
     match: Callable[[Scenario, Outcome], bool]
+    same: Optional[Callable[[Scenario, Outcome], bool]] = None
+
+
+STRANDED = ("hang", "stranded")
 
 
 def _kinds(scenario: Scenario) -> set:
@@ -52,6 +57,19 @@ def _plain(scenario: Scenario) -> bool:
     return not scenario.faults and not _ends_early(scenario)
 
 
+def _alone(scenario: Scenario, outcome: Outcome) -> bool:
+    # A bracket of one trial waits for nobody: it is the arithmetic that fails.
+    return (
+        "1 of 1 trials" in outcome.what
+        and isinstance(scenario.scheduler_args["reduction_factor"], float)
+        and _step(scenario) == 1
+    )
+
+
+def _plain_alone(scenario: Scenario, outcome: Outcome) -> bool:
+    return _plain(scenario) and _alone(scenario, outcome)
+
+
 def _paused_before_start(outcome: Outcome) -> bool:
     started = set()
     for event in outcome.tail:
@@ -68,31 +86,30 @@ TARGETS: List[Target] = [
         "HyperBand hangs: a trial that saves for its pause is overlooked when its "
         "bracket finishes",
         ("hyperband",),
-        lambda f: f.rule == "hang" and not f.scenario.faults,
+        lambda f: f.rule in STRANDED and not f.scenario.faults,
         lambda s, o: _plain(s) and s.args["slots"] > 1,
     ),
     Target(
         "hyperband-failure",
         "HyperBand: a trial that fails strands its bracket",
         ("hyperband",),
-        lambda f: f.rule == "hang" and "raise" in _kinds(f.scenario),
+        lambda f: f.rule in STRANDED and "raise" in _kinds(f.scenario),
         lambda s, o: bool(_kinds(s) & {"raise", "die"}),
     ),
     Target(
         "hyperband-early-end",
         "HyperBand: a trial that ends early strands its bracket",
         ("hyperband",),
-        lambda f: f.rule == "hang" and _ends_early(f.scenario),
+        lambda f: f.rule in STRANDED and _ends_early(f.scenario),
         lambda s, o: not s.faults and _ends_early(s),
     ),
     Target(
         "hyperband-arithmetic",
         "HyperBand with max_t=3 and eta 1.5 never finishes",
         ("hyperband",),
-        lambda f: (
-            f.rule == "hang" and f.scenario.scheduler_args["reduction_factor"] == 1.5
-        ),
-        lambda s, o: _plain(s) and s.args["slots"] == 1,
+        lambda f: f.rule == "stranded" and _alone(f.scenario, f.outcome),
+        _plain_alone,
+        _alone,
     ),
     Target(
         "pbt-synch-terminated",
@@ -133,7 +150,8 @@ TARGETS: List[Target] = [
             and bool(f.scenario.search_alg)
             and "max_concurrent" in f.scenario.args
         ),
-        lambda s, o: "max_concurrent" in s.args and not s.faults,
+        lambda s, o: "max_concurrent" in s.args and bool(s.search_alg),
+        lambda s, o: bool(s.search_alg),
     ),
     Target(
         "two-saves",
@@ -170,8 +188,8 @@ TARGETS: List[Target] = [
         "hyperband-restored",
         "HyperBand restored after an interruption: PAUSED for good (ray#39900)",
         ("hyperband",),
-        lambda f: f.rule == "hang" and "driver_death" in _kinds(f.scenario),
-        lambda s, o: _kinds(s) == {"driver_death"},
+        lambda f: f.rule in STRANDED and "driver_death" in _kinds(f.scenario),
+        lambda s, o: "driver_death" in _kinds(s),
     ),
 ]
 
@@ -229,7 +247,9 @@ def search(target: Target, seconds: float = 120.0, first_seed: int = 0) -> Hit:
             break
         finding = found[0]
         left = seconds - (time.perf_counter() - begin)
-        scenario, outcome = shrink(finding.scenario, finding.outcome, min(20.0, left))
+        scenario, outcome = shrink(
+            finding.scenario, finding.outcome, min(20.0, left), target.same
+        )
         if not target.match(scenario, outcome):
             continue
         if best is None or outcome.events < best[1].events:

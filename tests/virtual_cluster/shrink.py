@@ -2,7 +2,7 @@
 
 import re
 import time
-from typing import Iterator, Tuple
+from typing import Callable, Iterator, Optional, Tuple
 
 from .explorer import Outcome, run_scenario
 from .scenarios import Scenario, Source
@@ -25,21 +25,50 @@ _SIMPLEST = {
 _SAME = "Costs(start=0, train=1, save=0.1, restore=0.1, reset=0.1, stop=0)"
 
 
-def _cost(outcome: Outcome, scenario: Scenario) -> Tuple[int, int]:
-    return outcome.events, scenario.size()
+def causes(scenario: Scenario) -> int:
+    """Count what may have caused a failure: faults, acts and options.
+
+    Args:
+        scenario: The scenario.
+
+    Returns:
+        The number.
+    """
+    args = scenario.args
+    count = len(scenario.faults) + len(scenario.scheduler_args.get("acts", ()))
+    count += sum(name in args for name in _SIMPLEST if name not in ("seed", "env"))
+    count += scenario.search_alg is not None
+    source = repr(args.get("trainable"))
+    count += ("length=None" not in source) + ("step=1" not in source)
+    count += ("nan_every=0" not in source) + ("resettable=True" not in source)
+    count += "FunctionTrainable" in source
+    count += sum(
+        name in scenario.scheduler_args
+        for name in ("choose_saving", "brackets", "stop_last_trials", "promotion")
+    )
+    return count
+
+
+def _cost(outcome: Outcome, scenario: Scenario) -> Tuple[int, int, int]:
+    return causes(scenario), outcome.events, scenario.size()
 
 
 def shrink(
-    scenario: Scenario, outcome: Outcome, seconds: float = 60.0, enough: int = 0
+    scenario: Scenario,
+    outcome: Outcome,
+    seconds: float = 60.0,
+    same: Optional[Callable[[Scenario, Outcome], bool]] = None,
 ) -> Tuple[Scenario, Outcome]:
     """Find a smaller scenario that breaks the same invariant.
+
+    Fewer causes count most, so that what is left tells why; then fewer events.
 
     Args:
         scenario: The scenario.
         outcome: What came of it.
         seconds: For how long to try.
-        enough: Stop once the history is no longer than this and nothing in the
-            scenario can be left out any more.
+        same: Says whether a smaller one still fails for the same reason; by default,
+            when it breaks the same invariant.
 
     Returns:
         The smallest scenario that was found, and what came of it.
@@ -57,14 +86,10 @@ def shrink(
             tried.add(key)
             if time.perf_counter() > deadline:
                 break
-            result = _try(candidate, outcome.rule, best_outcome.events)
+            result = _try(candidate, outcome.rule, best_outcome.events, same)
             if result is None:
                 continue
-            if _cost(result, candidate) < _cost(best_outcome, best) or (
-                # What is left out may cost an event.
-                candidate.size() < best.size() - 8
-                and result.events <= best_outcome.events + 1
-            ):
+            if _cost(result, candidate) < _cost(best_outcome, best):
                 best, best_outcome = candidate, result
                 improved = True
                 break
@@ -77,7 +102,7 @@ def shrink(
                 if key in tried or time.perf_counter() > deadline:
                     continue
                 tried.add(key)
-                result = _try(candidate, outcome.rule, best_outcome.events)
+                result = _try(candidate, outcome.rule, best_outcome.events, same)
                 if result is not None and result.events < best_outcome.events:
                     best, best_outcome = candidate, result
                     improved = True
@@ -89,13 +114,23 @@ def _key(scenario: Scenario) -> str:
     return scenario.scheduler_source() + repr(sorted(scenario.sources().items()))
 
 
-def _try(scenario: Scenario, rule: str, events: int):
+def _try(scenario: Scenario, rule: str, events: int, same):
     try:
-        # A hang that takes longer is no progress.
-        outcome = run_scenario(scenario, max_events=max(60, 3 * events))
+        outcome = run_scenario(scenario, max_events=max(150, 3 * events))
     except Exception:
         return None
-    return outcome if outcome.rule == rule else None
+    if (
+        _kind(outcome.rule) != _kind(rule)
+        or same is not None
+        and not same(scenario, outcome)
+    ):
+        return None
+    return outcome
+
+
+def _kind(rule: Optional[str]) -> Optional[str]:
+    # A stranded bracket is a hang that was seen early.
+    return "hang" if rule == "stranded" else rule
 
 
 def _with(scenario: Scenario, **changes) -> Scenario:
@@ -138,6 +173,20 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
             other = scenario.copy()
             other.ignore = scenario.ignore[:i] + scenario.ignore[i + 1 :]
             yield other
+    config = repr(args.get("checkpoint_config", ""))
+    for frequency in range(0, 3):
+        candidate = re.sub(
+            r"frequency=(\d+)",
+            lambda m: f"frequency={min(frequency, int(m.group(1)))}",  # noqa: B023
+            config,
+        )
+        for simpler in (
+            candidate,
+            re.sub("keep=[12]", "keep=None", candidate),
+            candidate.replace("at_end=True", "at_end=False"),
+        ):
+            if simpler != config:
+                yield _with(scenario, checkpoint_config=Source(simpler))
     yield from _smaller_trainable(scenario)
     # Fewer trials and slots, and smaller numbers all over.
     trials = args["num_samples"]
@@ -152,7 +201,7 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         if 0 < count < slots:
             yield _with(scenario, slots=count)
     # More slots can mean fewer events, since nobody has to be stopped.
-    if slots < trials <= 4:
+    if slots < trials <= 12:
         yield _with(scenario, slots=trials)
     stop = args.get("stop")
     if stop:
@@ -199,6 +248,9 @@ def _smaller_trainable(scenario: Scenario) -> Iterator[Scenario]:
         re.sub(r"resettable=False", "resettable=True", source),
         re.sub(r"step=\d+", "step=1", source),
         re.sub(r"step=\d+", "step=2", source),
+        re.sub(r"(, checkpoint_every=\d+)?\)$", ")", source).replace(
+            "FunctionTrainable", "ClassTrainable"
+        ),
     ]
     match = re.search(r"lengths\((.*?)\)", source)
     if match:
@@ -217,9 +269,13 @@ def _smaller_trainable(scenario: Scenario) -> Iterator[Scenario]:
 
 def _smaller_costs(scenario: Scenario) -> Iterator[Scenario]:
     source = repr(scenario.args.get("costs", ""))
-    if source in ("''", _SAME):
+    if source == "''":
         return
     yield _with(scenario, costs=Source(_SAME))
+    # Actors that stop late do not get in the way.
+    late = re.sub(r"stop=(\([^)]*\)|[^,()]+)", "stop=100", source)
+    if late != source:
+        yield _with(scenario, costs=Source(late))
     for name, simplest in re.findall(r"(\w+)=([^,()]+)", _SAME):
         pattern = rf"{name}=(\([^)]*\)|[^,()]+)"
         candidate = re.sub(pattern, f"{name}={simplest}", source)
