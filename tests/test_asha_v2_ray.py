@@ -6,10 +6,13 @@ import tempfile
 
 import pytest
 
-from ray import tune
+from ray import cloudpickle, tune
 from ray.tune.schedulers import ASHAv2
 
 pytestmark = pytest.mark.ray
+
+# The workers do not find the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 FAILING = 4
 
