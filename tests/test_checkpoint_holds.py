@@ -2,6 +2,7 @@
 
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -122,6 +123,36 @@ def test_holds_are_not_stored_with_the_experiment(trials):
     manager = donor.run_metadata.checkpoint_manager
     assert type(manager) is _CheckpointManager
     assert "somebody" not in donor.run_metadata.get_json_state()
+
+
+@pytest.mark.fixes("moved-clone")
+@pytest.mark.parametrize("new", ["elsewhere/exp", "backup/old/exp"])
+def test_moved_experiment(new):
+    # The new place may have the old one in its path.
+    from pyarrow.fs import LocalFileSystem
+
+    from ray.tune.experiment import Trial
+
+    def storage(root):
+        return SimpleNamespace(
+            experiment_fs_path=root,
+            trial_fs_path=f"{root}/clone",
+            storage_filesystem=LocalFileSystem(),
+        )
+
+    trial = Trial("stub", stub=True)
+    trial.storage = storage("/old/exp")
+    own = _TrainingResult(Checkpoint("/old/exp/clone/checkpoint_000000"), {})
+    donors = _TrainingResult(Checkpoint("/old/exp/donor/checkpoint_000003"), {})
+    manager = trial.run_metadata.checkpoint_manager
+    manager.register_checkpoint(own)
+    trial.set_storage(storage(f"/{new}"))
+    assert own.checkpoint.path == f"/{new}/clone/checkpoint_000000"
+
+    trial.storage = storage("/old/exp")
+    manager._latest_checkpoint_result = donors
+    trial.set_storage(storage(f"/{new}"))
+    assert trial.checkpoint.path == f"/{new}/donor/checkpoint_000003"
 
 
 if __name__ == "__main__":
