@@ -128,7 +128,7 @@ class Monitor:
         self.changes = 0  # anything that can lead to a new event
         self.stopping_all = False  # the whole experiment is being stopped
         self.in_stop_all = False
-        self.in_action = 0
+        self.in_action = None  # the trial whose decision is carried out
         self.scheduler = None
         self._keep = keep_events
         self._views: Dict[str, _View] = {}
@@ -180,7 +180,7 @@ class Monitor:
         self._pending.clear()
         self._of_ref.clear()
         self.stopping_all = False
-        self.in_action = 0
+        self.in_action = None
         self.changes += 1
 
     # What the driver asks of actors
@@ -429,7 +429,7 @@ class Monitor:
         view.trial = trial
         if trial.is_finished():
             return
-        if self.in_action and not view.stop:
+        if self.in_action is trial and not view.stop:
             self.broken(
                 "unasked-stop",
                 "a STOP was carried out that nobody had decided for this actor",
@@ -442,7 +442,7 @@ class Monitor:
     def on_pause_trial(self, trial, should_checkpoint: bool) -> None:
         view = self.view(trial.trial_id)
         view.trial = trial
-        if not self.in_action:
+        if self.in_action is not trial:
             self.log("pause_trial", trial.trial_id, f"save={should_checkpoint}")
             if not should_checkpoint:
                 view.loose_pause = self.runtime._seq

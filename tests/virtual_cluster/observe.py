@@ -82,13 +82,14 @@ class ObservedController(TuneController):
         super()._set_trial_status(trial, status)
         current().on_status(trial, trial.status)
 
-    def _execute_action(self, *args, **kwargs):
+    def _execute_action(self, trial, *args, **kwargs):
+        # What the hooks of the scheduler do to other trials meanwhile is their own.
         monitor = current()
-        monitor.in_action += 1
+        before, monitor.in_action = monitor.in_action, trial
         try:
-            return super()._execute_action(*args, **kwargs)
+            return super()._execute_action(trial, *args, **kwargs)
         finally:
-            monitor.in_action -= 1
+            monitor.in_action = before
 
     def _stop_experiment_if_needed(self):
         monitor = current()

@@ -350,19 +350,19 @@ def _draw_faults(rng, scenario, at_most=3, restarts=True, share=0.5) -> None:
             fault = faults_module.actor_death(method, trial, nth)
         elif roll < 0.65:
             fault = faults_module.preempt(method, trial, nth)
-        elif roll < 0.8:
+        elif roll < 0.75:
             fault = faults_module.slow_task(method, trial, nth, factor=10)
-        elif roll < 0.86:
+        elif roll < 0.8:
             scenario.args["nodes"] = 2
             if scenario.family == "resources" or "resources" in scenario.args:
                 # Both nodes must have room for the largest trial.
                 scenario.args["slots"] = 4
             fault = faults_module.node_loss(rng.randint(1, 40), rng.randrange(2), 5.0)
-        elif roll < 0.92:
+        elif roll < 0.85:
             fault = faults_module.storage_full(rng.randint(1, 40), rng.randint(1, 10))
         elif restarts:
             fault = faults_module.driver_death(
-                rng.randint(1, 60), rng.choice([0, 0, 3, 8])
+                rng.randint(1, 40), rng.choice([0, 0, 3, 8])
             )
         else:
             continue
