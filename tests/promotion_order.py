@@ -1,5 +1,8 @@
 """Checks the order of starts of a run against successive halving by promotion.
 
+In the runs that are checked nothing but training takes time, so that a trial that is
+given a slot runs at the moment at which that is decided.
+
 This knows nothing of the scheduler. It reads what happened in a run, and keeps the
 records of each rung as Algorithm 2 of Li et al. (MLSys 2020, arXiv 1810.05934) does.
 """
@@ -90,6 +93,7 @@ def check_starts(
     status: Dict[int, str] = {}
     trained: Dict[int, int] = {}
     retried: Set[int] = set()
+    waiting: Dict[int, float] = {}  # resumed at that time, and not running yet
     starts = Starts([], [])
 
     def paused():
@@ -127,8 +131,10 @@ def check_starts(
             continue
         if event.kind == "status":
             before, now = status.get(trial), event.detail
+            waiting.pop(trial, None)
             if now == "PENDING" and before == "PAUSED":
                 promote(trial, paused())
+                waiting[trial] = event.time
             elif now == "PENDING" and before in _ENDED:
                 retried.add(trial)
             elif now == "RUNNING" and before == "PAUSED":
@@ -137,6 +143,9 @@ def check_starts(
                 wrong = None
                 if eager and rungs.promotable(paused()) and trial not in retried:
                     wrong = f"trial {trial} is new, but {rungs.promotable(paused())}"
+                late = [t for t, since in waiting.items() if since < event.time]
+                if late and trial not in retried:
+                    wrong = f"trial {trial} is new, but {late} have been promoted"
                 trained[trial] = 0
                 note(trial, "new", wrong)
             if now in _ENDED:
