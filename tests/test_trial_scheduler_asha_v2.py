@@ -544,6 +544,18 @@ def test_hopeless_waits_for_the_save():
     assert a.status == Trial.TERMINATED and controller.stops[a.trial_id] == 1
 
 
+def test_hopeless_no_more_beyond_the_next_milestone():
+    scheduler = asha()
+    controller = Controller(scheduler, total=3)
+    a, b, c = start_trials(controller)
+    result = {"training_iteration": 1, "acc": 1.0}
+    assert scheduler.on_trial_result(controller, a, result) == PAUSE  # and it saves
+    assert controller.report(b, value=2.0) == PAUSE
+    # It did not pause in the end, and is the first and the best at the next one.
+    assert controller.report(a, t=3) == PAUSE
+    assert "Milestone 3: 1 recorded" in scheduler.debug_string()
+
+
 def unknown_length(total, **kwargs):
     """A search that ends before anyone knew how long it is."""
     search = Search(total)
