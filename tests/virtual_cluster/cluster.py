@@ -94,7 +94,7 @@ class RunRecord:
         decisions: ``(time, trial id, iteration, decision)`` for every result.
         events: Everything that happened (see ``invariants.Event``).
         num_events: How many events the driver handled.
-        time: Virtual seconds that passed.
+        time: Virtual seconds until the last trial had finished.
         violation: The invariant that was broken, if ``check=False``; else None.
     """
 
@@ -107,7 +107,7 @@ class RunRecord:
         self.decisions = monitor.decisions
         self.events = monitor.events
         self.num_events = monitor.number
-        self.time = cluster.clock.now
+        self.time = cluster.clock.now if cluster.end is None else cluster.end
         self.violation: Optional[InvariantViolation] = monitor.violation
         self.faults_fired = monitor.faults_fired
 
@@ -332,6 +332,7 @@ class VirtualCluster:
         self._steps_without_event = 0
         self.num_restarts = 0
         self.finished = False
+        self.end: Optional[float] = None
         self.controller: Optional[ObservedController] = None
         self.scheduler: Optional[TrialScheduler] = None
         self.resource_manager: Optional[VirtualResourceManager] = None
@@ -647,6 +648,7 @@ class VirtualCluster:
         monitor = self.monitor
         if not self.finished:
             self.finished = True
+            self.end = self.clock.now
             if monitor.violation is None:
                 monitor.at_end(self.controller, self.resource_manager)
             if monitor.violation is None:
@@ -738,7 +740,11 @@ def _resource_function(resources: Any) -> Callable[[Dict], PlacementGroupFactory
     known: Dict[str, PlacementGroupFactory] = {}
 
     def request(config: Dict) -> PlacementGroupFactory:
-        wanted = resources(config) if callable(resources) else resources
+        # A PlacementGroupFactory can be called too; that would start Ray.
+        if isinstance(resources, PlacementGroupFactory) or not callable(resources):
+            wanted = resources
+        else:
+            wanted = resources(config)
         if isinstance(wanted, PlacementGroupFactory):
             key = str(wanted._bundles) + wanted.strategy
         else:

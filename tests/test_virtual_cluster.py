@@ -1,0 +1,704 @@
+"""The virtual cluster does as Ray does, and its invariants notice what is broken."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from virtual_cluster import (
+    Act,
+    ClassTrainable,
+    Costs,
+    FunctionTrainable,
+    InvariantViolation,
+    MixedCurve,
+    PlannedScheduler,
+    ScriptedScheduler,
+    VirtualCluster,
+    actor_death,
+    driver_death,
+    node_loss,
+    preempt,
+    slow_task,
+    storage_full,
+    task_error,
+)
+
+from ray import tune
+from ray.tune import Callback, CheckpointConfig
+from ray.tune.execution.tune_controller import TuneController
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
+
+EXACT = Costs(start=1, train=1, save=0.5, restore=0.25, reset=0.25, stop=0.125)
+
+
+def kinds(record, trial_id):
+    return [event.kind for event in record.events if event.trial == trial_id]
+
+
+def test_run_to_the_end():
+    record = VirtualCluster(
+        num_samples=3, slots=2, stop={"training_iteration": 4}, costs=EXACT
+    ).run()
+    assert record.statuses() == ["TERMINATED"] * 3
+    assert record.iterations() == [4, 4, 4]
+    # Two in parallel, then the third in the slot of the first that has stopped.
+    assert record.time == 5 + 0.125 + 5
+    assert all(len(results) == 4 for results in record.results.values())
+    assert len(record.decisions) == 3 * 3  # the last results end by `stop`
+    assert record.violation is None
+
+
+def test_slots_are_respected():
+    seen = []
+
+    def watch(cluster, event):
+        seen.append(cluster.resource_manager.num_acquired)
+
+    VirtualCluster(
+        num_samples=6, slots=3, stop={"training_iteration": 3}, on_event=watch
+    ).run()
+    assert max(seen) == 3
+
+
+@pytest.mark.parametrize("reserve", [True, False])
+def test_shapes_share_the_slots(reserve):
+    def needs(config):
+        return {"CPU": 3 if config["x"] > 0.5 else 1}
+
+    held = []
+
+    def watch(cluster, event):
+        held.append(sum(node.used.get("CPU", 0) for node in cluster.nodes))
+
+    record = VirtualCluster(
+        configs=[{"x": x} for x in (0.9, 0.1, 0.8, 0.2, 0.3)],
+        slots=4,
+        resources=needs,
+        stop={"training_iteration": 2},
+        reserve=reserve,
+        on_event=watch,
+    ).run()
+    assert record.iterations() == [2] * 5
+    assert max(held) == 4
+
+
+def test_bundles_are_spread_over_nodes():
+    record = VirtualCluster(
+        num_samples=2,
+        nodes=[{"CPU": 1}, {"CPU": 2}],
+        resources=tune.PlacementGroupFactory([{"CPU": 1}, {"CPU": 2}]),
+        stop={"training_iteration": 1},
+        costs=EXACT,
+    ).run()
+    # Each trial takes both nodes.
+    assert record.time == 2 * (1 + 1) + 0.125
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_same_seed_same_history(seed):
+    def run():
+        return VirtualCluster(
+            ASHAScheduler(max_t=8, grace_period=1, reduction_factor=2),
+            num_samples=8,
+            slots=3,
+            seed=seed,
+            costs=Costs(train=(0.5, 2.0), jitter=0.1),
+            faults=[task_error("train", trial=2, nth=2), node_loss(after=20)],
+            max_failures=2,
+            lag=(0.3, 1.0),
+        ).run()
+
+    first, second = run(), run()
+    assert first.history() == second.history()
+    assert first.history().encode() == second.history().encode()
+
+
+def test_other_seed_other_order():
+    histories = {
+        VirtualCluster(num_samples=4, seed=seed, stop={"training_iteration": 3})
+        .run()
+        .history()
+        for seed in range(5)
+    }
+    assert len(histories) > 1
+
+
+def test_same_history_in_another_process(tmp_path):
+    program = (
+        "import hashlib, sys\n"
+        "from virtual_cluster import explorer\n"
+        "for seed in range(12):\n"
+        "    outcome = explorer.run_scenario(explorer.draw(seed), full=True)\n"
+        "    print(seed, outcome.rule, outcome.events, outcome.digest)\n"
+    )
+    outputs = []
+    for hash_seed in ("1", "2"):
+        environment = dict(os.environ, PYTHONHASHSEED=hash_seed)
+        environment["PYTHONPATH"] = os.path.dirname(os.path.abspath(__file__))
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", program],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        outputs.append(done.stdout)
+    assert outputs[0] == outputs[1]
+
+
+def test_global_generators_are_left_alone():
+    import random
+
+    import numpy as np
+
+    random.seed(5)
+    np.random.seed(5)
+    expected = random.random(), np.random.rand()
+    random.seed(5)
+    np.random.seed(5)
+    VirtualCluster(num_samples=3, stop={"training_iteration": 2}).run()
+    assert (random.random(), np.random.rand()) == expected
+
+
+def test_modules_of_tune_are_left_as_they_were():
+    import time
+
+    import ray
+    from ray.air.execution._internal import actor_manager
+    from ray.tune.execution import tune_controller
+
+    cluster = VirtualCluster(num_samples=1, stop={"training_iteration": 1}).start()
+    with cluster.active():
+        assert tune_controller.ray is not ray
+        assert tune_controller.time is not time
+    cluster.run()
+    assert tune_controller.ray is ray and actor_manager.ray is ray
+    assert tune_controller.time is time
+    assert FIFOScheduler.on_trial_result.__module__.startswith("ray.")
+
+
+# Faults
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        task_error("train", trial=0, nth=2),
+        task_error("save", trial=0, nth=1),
+        task_error("start", trial=0),
+        actor_death("train", trial=0, nth=2),
+        actor_death("save", trial=0, nth=1),
+        actor_death("start", trial=0),
+        preempt("train", trial=0, nth=2),
+        node_loss(after=3, duration=4),
+    ],
+    ids=repr,
+)
+def test_trial_that_fails_once_is_retried(fault):
+    record = VirtualCluster(
+        num_samples=2,
+        slots=2,
+        nodes=2,
+        max_failures=1,
+        stop={"training_iteration": 4},
+        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+        faults=[fault],
+    ).run()
+    assert record.statuses() == ["TERMINATED"] * 2
+    assert record.iterations() == [4, 4]
+    assert record.faults_fired == [fault]
+
+
+def test_fault_in_restore_and_in_stop():
+    record = VirtualCluster(
+        num_samples=1,
+        slots=1,
+        max_failures=2,
+        stop={"training_iteration": 3},
+        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+        faults=[
+            task_error("train", trial=0, nth=2),
+            task_error("restore", trial=0, nth=1),
+            actor_death("stop", trial=0, nth=3),
+        ],
+    ).run()
+    assert record.statuses() == ["TERMINATED"]
+    assert [e.detail[:6] for e in record.events if e.kind == "restore"] == [
+        "FAILED",
+        "",
+    ]
+    # It goes on from its checkpoint: no iteration is trained twice.
+    iterations = [r["training_iteration"] for r in record.results["t_00000"]]
+    assert iterations == [1, 2, 3]
+
+
+def test_failure_without_checkpoint_starts_over():
+    record = VirtualCluster(
+        num_samples=1,
+        max_failures=1,
+        stop={"training_iteration": 3},
+        faults=[task_error("train", trial=0, nth=3)],
+    ).run()
+    iterations = [r["training_iteration"] for r in record.results["t_00000"]]
+    assert iterations == [1, 2, 1, 2, 3]
+
+
+def test_failure_for_good():
+    record = VirtualCluster(
+        num_samples=2,
+        stop={"training_iteration": 3},
+        faults=[task_error("train", trial=1, nth=2)],
+    ).run()
+    assert record.statuses() == ["TERMINATED", "ERROR"]
+
+
+def test_preemption_is_no_failure():
+    record = VirtualCluster(
+        num_samples=1,
+        stop={"training_iteration": 3},
+        faults=[preempt("train", trial=0, nth=2)],
+    ).run()
+    assert record.statuses() == ["TERMINATED"]
+
+
+def test_slow_task():
+    record = VirtualCluster(
+        num_samples=1,
+        costs=EXACT,
+        stop={"training_iteration": 2},
+        faults=[slow_task("train", trial=0, nth=2, factor=20)],
+    ).run()
+    assert record.time == 1 + 1 + 20
+
+
+def test_storage_full():
+    record = VirtualCluster(
+        num_samples=1,
+        max_failures=3,
+        stop={"training_iteration": 3},
+        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+        faults=[storage_full(after=2, duration=2)],
+    ).run()
+    assert record.statuses() == ["TERMINATED"]
+    assert any("No space left" in event.detail for event in record.events)
+
+
+@pytest.mark.parametrize("after", range(1, 30, 3))
+def test_driver_death_after_any_event(after):
+    cluster = VirtualCluster(
+        FIFOScheduler,
+        num_samples=4,
+        slots=2,
+        stop={"training_iteration": 3},
+        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+        faults=[driver_death(after=after)],
+    )
+    record = cluster.run()
+    assert cluster.num_restarts == 1
+    assert record.statuses() == ["TERMINATED"] * 4
+    assert record.iterations() == [3] * 4
+
+
+def test_driver_death_with_an_old_snapshot():
+    record = VirtualCluster(
+        FIFOScheduler,
+        num_samples=3,
+        slots=1,
+        stop={"training_iteration": 3},
+        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+        faults=[driver_death(after=12, stale=6)],
+    ).run()
+    # What was done since the snapshot is done again.
+    done = [r["training_iteration"] for r in record.results["t_00001"]]
+    assert len(done) > len(set(done))
+    assert record.iterations() == [3] * 3
+
+
+def test_resume_from_a_storage_path(tmp_path):
+    def cluster(**kwargs):
+        return VirtualCluster(
+            num_samples=4,
+            slots=1,
+            stop={"training_iteration": 3},
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+            storage_path=str(tmp_path / "storage"),
+            checkpoint_period=0,
+            **kwargs,
+        )
+
+    first = cluster()
+    first.run_until(lambda: first.monitor.number == 15)
+    second = cluster(resume=True)
+    second.clock.advance_to(first.clock.now + 1)
+    second.runtime.contents = first.runtime.contents
+    record = second.run()
+    assert record.iterations() == [3] * 4
+    assert sum(map(len, record.results.values())) < 12
+
+
+# Trainables
+
+
+def test_function_ends_with_the_duplicate_marker():
+    record = VirtualCluster(
+        num_samples=2, trainable=FunctionTrainable(length=3, checkpoint_every=2)
+    ).run()
+    assert record.iterations() == [3, 3]
+    assert record.results["t_00000"][-1]["training_iteration"] == 3
+    assert [len(r) for r in record.results.values()] == [3, 3]
+    assert all(trial.checkpoint is not None for trial in record.trials)
+
+
+def test_function_has_no_checkpoint_before_it_reports_one():
+    record = VirtualCluster(
+        num_samples=1, trainable=FunctionTrainable(length=3, checkpoint_every=0)
+    ).run()
+    assert record.trials[0].checkpoint is None
+
+
+def test_class_says_done_with_its_last_result():
+    record = VirtualCluster(num_samples=1, trainable=ClassTrainable(length=2)).run()
+    assert [r["done"] for r in record.results["t_00000"]] == [False, True]
+
+
+def test_state_comes_back_with_a_checkpoint():
+    def curve(config, iteration, state):
+        state["sum"] = state.get("sum", 0) + iteration
+        return {"score": state["sum"]}
+
+    record = VirtualCluster(
+        num_samples=1,
+        trainable=curve,
+        max_failures=1,
+        stop={"training_iteration": 4},
+        checkpoint_config=CheckpointConfig(checkpoint_frequency=2),
+        faults=[task_error("train", trial=0, nth=4)],
+    ).run()
+    assert record.results["t_00000"][-1]["score"] == 1 + 2 + 3 + 4
+
+
+def test_checkpoints_are_deleted_as_num_to_keep_says():
+    cluster = VirtualCluster(
+        num_samples=1,
+        stop={"training_iteration": 5},
+        checkpoint_config=CheckpointConfig(checkpoint_frequency=1, num_to_keep=2),
+    )
+    record = cluster.run()
+    folder = record.trials[0].path
+    left = [name for name in os.listdir(folder) if name.startswith("checkpoint_")]
+    assert len(left) == 2
+
+
+def test_actors_are_reused():
+    record = VirtualCluster(
+        num_samples=3,
+        slots=1,
+        reuse_actors=True,
+        stop={"training_iteration": 2},
+        costs=EXACT,
+    ).run()
+    assert [e.kind for e in record.events].count("reset") == 2
+    assert record.time == 1 + 2 + 2 * (0.25 + 2)
+
+
+def test_failing_reset_ends_the_trial():
+    record = VirtualCluster(
+        num_samples=2,
+        slots=1,
+        reuse_actors=True,
+        trainable=ClassTrainable(length=1, resettable=False),
+    ).run()
+    assert record.statuses() == ["TERMINATED", "ERROR"]
+
+
+# Searchers, stoppers, callbacks
+
+
+@pytest.mark.parametrize("limit", [0, 2])
+def test_optuna(limit):
+    optuna = pytest.importorskip("optuna")
+    from ray.tune.search.optuna import OptunaSearch
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+    def run():
+        return VirtualCluster(
+            search_alg=lambda: OptunaSearch(seed=3),
+            num_samples=5,
+            slots=3,
+            max_concurrent=limit,
+            stop={"training_iteration": 2},
+        ).run()
+
+    first, second = run(), run()
+    assert first.iterations() == [2] * 5
+    assert [t.config for t in first.trials] == [t.config for t in second.trials]
+
+
+def test_time_budget_is_virtual():
+    record = VirtualCluster(num_samples=2, slots=1, time_budget_s=1000).run()
+    assert 1000 <= record.time < 1010
+    assert record.statuses()[0] == "TERMINATED"
+
+
+def test_stopper_and_callbacks():
+    seen = []
+
+    class Watch(Callback):
+        def on_trial_complete(self, iteration, trials, trial, **info):
+            seen.append(trial.trial_id)
+
+    record = VirtualCluster(
+        num_samples=2,
+        stop=lambda trial_id, result: result["training_iteration"] >= 2,
+        callbacks=[Watch()],
+    ).run()
+    assert record.iterations() == [2, 2]
+    assert sorted(seen) == ["t_00000", "t_00001"]
+
+
+# Stepping and scripts
+
+
+def test_step_by_step():
+    cluster = VirtualCluster(num_samples=1, costs=EXACT, stop={"training_iteration": 9})
+    assert [e.kind for e in cluster.step()][-1] == "status"
+    trial = cluster.trials[0]
+    assert trial.status == "RUNNING"
+    assert cluster.in_flight(trial) == {"train": 1}
+    cluster.run_until(lambda: trial.last_result.get("training_iteration") == 3)
+    cluster.pause_trial(trial)
+    assert cluster.in_flight(trial) == {"train": 1, "save": 1}
+    cluster.stop_trial(trial)
+    assert trial.status == "TERMINATED"
+
+
+def test_scripted_scheduler_pauses_and_resumes():
+    def decide(controller, trial, result):
+        return "PAUSE" if result["training_iteration"] == 2 else "CONTINUE"
+
+    record = VirtualCluster(
+        ScriptedScheduler(decide),
+        num_samples=2,
+        slots=1,
+        stop={"training_iteration": 3},
+    ).run()
+    assert record.iterations() == [3, 3]
+    assert kinds(record, "t_00000").count("restore") == 1
+
+
+def test_run_until_says_what_happened_instead():
+    cluster = VirtualCluster(num_samples=1, stop={"training_iteration": 2})
+    with pytest.raises(TimeoutError, match="iteration 2"):
+        cluster.run_until(lambda: False)
+
+
+# The invariants, each broken on purpose
+
+
+def sabotage(monkeypatch, name, value):
+    monkeypatch.setattr(TuneController, name, value)
+
+
+def violation(**kwargs):
+    kwargs.setdefault("num_samples", 2)
+    kwargs.setdefault("stop", {"training_iteration": 4})
+    with pytest.raises(InvariantViolation) as info:
+        VirtualCluster(kwargs.pop("scheduler", None), **kwargs).run(max_events=500)
+    assert info.value.events
+    return info.value
+
+
+def test_notices_a_hang(monkeypatch):
+    never = ScriptedScheduler(lambda *_: "PAUSE", choose=lambda controller: None)
+    found = violation(scheduler=never)
+    assert found.rule == "hang"
+    assert "PAUSED at iteration 1" in str(found)
+
+
+def test_notices_a_running_trial_that_waits_for_nothing(monkeypatch):
+    train = TuneController._schedule_trial_train
+
+    def once(self, trial):
+        if trial.last_result.get("training_iteration", 0) < 2:
+            train(self, trial)
+
+    sabotage(monkeypatch, "_schedule_trial_train", once)
+    found = violation()
+    assert found.rule == "running-idle"
+    assert found.trial in ("t_00000", "t_00001")
+
+
+@pytest.mark.parametrize("what", ["train", "save"])
+def test_notices_two_tasks_of_a_kind(monkeypatch, what):
+    def twice(self, trial):
+        for _ in range(2):
+            self._schedule_trial_task(trial, what, on_result=lambda trial, value: None)
+
+    sabotage(monkeypatch, "_schedule_trial_train", twice)
+    assert violation().rule == f"two-{what}s"
+
+
+def test_notices_a_train_after_stop(monkeypatch):
+    sabotage(
+        monkeypatch,
+        "stop_trial",
+        lambda self, trial, *args, **kwargs: self._schedule_trial_train(trial),
+    )
+    assert violation().rule == "train-after-stop"
+
+
+def test_notices_a_result_that_is_not_handled(monkeypatch):
+    process = TuneController._process_trial_result
+
+    def forget(self, trial, result):
+        if result.get("training_iteration") == 2:
+            return "CONTINUE"
+        return process(self, trial, result)
+
+    sabotage(monkeypatch, "_process_trial_result", forget)
+    sabotage(
+        monkeypatch,
+        "_maybe_execute_queued_decision",
+        lambda self, trial, **kwargs: self._schedule_trial_train(trial),
+    )
+    assert violation().rule in ("result-lost", "train-after-stop")
+
+
+def test_notices_a_result_that_is_thrown_away(monkeypatch):
+    # What is queued behind a save is lost when the trial is let go.
+    def pause_late(cluster, event):
+        trial = cluster.trials[0]
+        if event.kind == "train" and event.detail == "iteration 2":
+            cluster.runtime.settle()
+            refs = list(
+                cluster.controller._actor_manager._actor_task_events.get_futures()
+            )
+            for ref in refs:
+                if ref.trial_id == trial.trial_id and ref.method == "train":
+                    cluster.clock.advance_to(ref.ready_at)
+                    cluster.controller._actor_manager.clear_actor_task_futures(
+                        cluster.controller._trial_to_actor[trial]
+                    )
+
+    found = violation(num_samples=1, on_event=pause_late)
+    assert found.rule == "result-lost"
+
+
+def test_notices_a_wrong_checkpoint(monkeypatch):
+    sabotage(monkeypatch, "_schedule_trial_restore", lambda self, trial: False)
+    found = violation(
+        num_samples=1,
+        max_failures=1,
+        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+        faults=[task_error("train", trial=0, nth=3)],
+    )
+    assert found.rule == "resume-point"
+    assert "from scratch" in str(found)
+
+
+def test_notices_an_overwritten_checkpoint():
+    def corrupt(cluster, event):
+        for content in cluster.runtime.contents.values():
+            content["progress"] = 7
+
+    found = violation(
+        num_samples=1,
+        max_failures=1,
+        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+        faults=[task_error("train", trial=0, nth=3)],
+        on_event=corrupt,
+    )
+    assert found.rule == "resume-point"
+
+
+def test_notices_too_many_concurrent_trials(monkeypatch):
+    from ray.tune.search import BasicVariantGenerator
+
+    class NoLimit(BasicVariantGenerator):
+        def next_trial(self):
+            self.max_concurrent = 0
+            return super().next_trial()
+
+    found = violation(search_alg=NoLimit, max_concurrent=1)
+    assert found.rule == "max-concurrent"
+
+
+def test_notices_a_paused_trial_with_an_actor(monkeypatch):
+    sabotage(
+        monkeypatch,
+        "pause_trial",
+        lambda self, trial, *args, **kwargs: self._set_trial_status(
+            trial, Trial.PAUSED
+        ),
+    )
+    found = violation(scheduler=ScriptedScheduler(lambda *_: "PAUSE"))
+    assert found.rule == "paused-holds-actor"
+
+
+def test_notices_a_stop_that_nobody_asked_for(monkeypatch):
+    execute = TuneController._execute_action
+
+    def stop(self, trial, decision, *args, **kwargs):
+        if trial.last_result.get("training_iteration") == 2:
+            decision = "STOP"
+        return execute(self, trial, decision, *args, **kwargs)
+
+    sabotage(monkeypatch, "_execute_action", stop)
+    assert violation().rule == "unasked-stop"
+
+
+def test_notices_a_decision_that_is_left():
+    def leave(cluster, event):
+        cluster.controller._cached_trial_decisions["t_00000"] = "PAUSE"
+
+    found = violation(num_samples=1, on_event=leave, stop={"training_iteration": 1})
+    assert found.rule in ("decision-left", "unasked-stop", "hang", "stop-lost")
+
+
+def test_notices_a_driver_that_blocks_for_good():
+    def block(controller, trial, result):
+        from ray.train._internal import session
+
+        task = controller._schedule_trial_task(trial, "save", _return_future=True)
+        cluster.runtime._heap.clear()  # it will never end
+        return session.ray.get(task)
+
+    cluster = VirtualCluster(
+        ScriptedScheduler(block), num_samples=1, stop={"training_iteration": 4}
+    )
+    with pytest.raises((InvariantViolation, Exception), match="blocks for good"):
+        cluster.run()
+
+
+def test_ignored_rules_are_not_checked(monkeypatch):
+    scheduler = PlannedScheduler([Act("result", 1, "noop")])
+    cluster = VirtualCluster(
+        scheduler, num_samples=1, stop={"training_iteration": 2}, ignore=["hang"]
+    )
+    record = None
+    try:
+        record = cluster.run(max_events=50)
+    except InvariantViolation as exc:
+        # A hang cannot be ignored: the run could not go on.
+        assert exc.rule in ("hang", "running-idle")
+    assert record is None or record.violation is None
+
+
+def test_violation_names_trial_and_last_events():
+    never = ScriptedScheduler(lambda *_: "PAUSE", choose=lambda controller: None)
+    with pytest.raises(InvariantViolation) as info:
+        VirtualCluster(
+            never, num_samples=1, trainable=ClassTrainable(MixedCurve())
+        ).run()
+    text = str(info.value)
+    assert "t_00000" in text
+    assert "train" in text and "save" in text and "PAUSE at iteration 1" in text
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main(["-v", __file__]))
