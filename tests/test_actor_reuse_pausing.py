@@ -231,17 +231,68 @@ def test_actors_left_idle_are_stopped_at_the_end():
     assert record.controller._actor_cache.num_cached_objects == 0
 
 
+def die_when_idle(cluster, trial):
+    """Kill the actor that a paused trial has left behind."""
+    tracked_actor = cluster.controller._slots.paused_actors.get(trial)
+    manager = cluster.controller._actor_manager
+    actor, _ = manager._live_actors_to_ray_actors_resources[tracked_actor]
+    cluster.runtime.kill(actor, "node is down")
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_paused_trial_survives_the_loss_of_its_idle_actor(in_place):
+    go = []
+
+    def decide(controller, trial, result):
+        return "STOP" if result["training_iteration"] >= 3 else "PAUSE"
+
+    def choose(controller):
+        return next((t for t in go if t.status == Trial.PAUSED), None)
+
+    cluster = VirtualCluster(
+        ScriptedScheduler(decide, choose),
+        num_samples=1,
+        reuse_actors=True,
+        max_failures=0,
+        detect_hangs=False,
+    ).start()
+    cluster.run_until(
+        lambda: cluster.trials and cluster.trials[0].status == Trial.PAUSED
+    )
+    (trial,) = cluster.trials
+    die_when_idle(cluster, trial)
+    if not in_place:
+        trial.set_config({**trial.config, "x": 0.25})
+    go.append(trial)
+    cluster.run_until(trial.is_finished)
+    assert trial.status == Trial.TERMINATED
+    assert trial.run_metadata.last_result["training_iteration"] == 3
+    assert trial.run_metadata.num_failures == 0
+
+
+@pytest.mark.fixes("idle-actor-lost")
 def test_actor_that_dies_during_a_reset_is_replaced():
+    # No trial may fail. That the actor is gone is no fault of the trial.
     record = VirtualCluster(
         waves({1, 2}, max_t=3),
         num_samples=3,
         slots=1,
         reuse_actors=True,
-        faults=[actor_death("reset", trial=1, nth=2)],
-        max_failures=1,
+        faults=[actor_death("reset", trial=1, nth=1)],
         quiet=True,
     ).run(max_events=500)
     assert record.iterations() == [3] * 3
+
+
+def test_actor_that_dies_while_it_trains_counts_as_a_failure():
+    record = VirtualCluster(
+        waves({1}, max_t=3),
+        num_samples=1,
+        reuse_actors=True,
+        faults=[actor_death("train", trial=0, nth=3)],
+        quiet=True,
+    ).run(max_events=500)
+    assert record.statuses() == [Trial.ERROR]
 
 
 @pytest.mark.fixes("saved-twice")

@@ -3,10 +3,11 @@
 import itertools
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Dict, Iterator, Optional
+from typing import TYPE_CHECKING, Dict, Iterator, Optional, Set
 
 from ray.air.execution import ResourceRequest
 from ray.air.execution._internal import TrackedActor
+from ray.exceptions import RayActorError
 from ray.tune.execution.paused_actors import PausedActors
 from ray.tune.execution.reuse_hint import get_reuse_hint
 from ray.tune.experiment import Trial
@@ -42,6 +43,8 @@ class TrialSlots:
         self._num_paused: Counter = Counter()
         # Trials that were resumed and have not started, in the order of the choices.
         self._resumed: Dict[Trial, None] = {}
+        # Trials on an actor that was idle, and has not been heard of since.
+        self._on_idle_actor: Set[Trial] = set()
         self._hinted = False
         self.paused_actors = PausedActors()
 
@@ -443,6 +446,32 @@ class TrialSlots:
             Its own actor from before it was paused, if that is still cached. Else the
             one that is cached for longest.
         """
+        self._on_idle_actor.add(trial)
         return self._controller._actor_cache.pop_cached_object(
             trial.placement_group_factory, self.paused_actors.get(trial)
         )
+
+    def on_task_resolved(self, trial: Trial) -> None:
+        """Note that the actor of a trial is alive.
+
+        Args:
+            trial: Trial of which a task has resolved.
+        """
+        self._on_idle_actor.discard(trial)
+
+    def has_lost_idle_actor(self, trial: Trial, exception: Exception) -> bool:
+        """Return whether it was no fault of a trial that its actor has died.
+
+        An idle actor that dies is only found out when it is used. A trial that was
+        paused is not to depend on what becomes of the actor that it once had.
+
+        Args:
+            trial: Trial of which a task has failed.
+            exception: What the task has failed with.
+
+        Returns:
+            True if this is the first task on an actor that was idle, and it has died.
+        """
+        was_idle = trial in self._on_idle_actor
+        self._on_idle_actor.discard(trial)
+        return was_idle and isinstance(exception, RayActorError)
