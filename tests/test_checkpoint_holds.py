@@ -56,6 +56,15 @@ def test_held_checkpoint_stays_until_it_is_let_go(trials):
     assert on_storage(third) == [True]
 
 
+def test_checkpoint_that_is_gone_already(trials):
+    donor = trials.make(num_to_keep=1)
+    first = trials.save(donor, 1)
+    donor.hold_checkpoint(first.checkpoint, holder="somebody")
+    trials.save(donor, 2)
+    os.rmdir(first.checkpoint.path)
+    donor.release_checkpoint("somebody")
+
+
 def test_two_holders(trials):
     donor = trials.make(num_to_keep=1)
     first = trials.save(donor, 1)
@@ -95,14 +104,29 @@ def test_adopted_checkpoint_is_held_until_the_next_own_one(trials):
     assert on_storage(first, second, own) == [False, True, True]
 
 
-@pytest.mark.parametrize("status", ["TERMINATED", "ERROR"])
-def test_finished_trial_lets_go(trials, status):
+def test_trial_that_is_over_lets_go(trials):
     donor, clone = trials.make(num_to_keep=1), trials.make()
     first = trials.save(donor, 1)
     clone.adopt_checkpoint(_TrainingResult(first.checkpoint, {}), owner=donor)
     trials.save(donor, 2)
-    clone.set_status(status)
+    # A trial that fails is retried from there.
+    clone.set_status("ERROR")
+    clone.set_status("PENDING")
+    assert on_storage(first) == [True]
+    clone.let_go_of_adopted_checkpoint()
     assert on_storage(first) == [False]
+
+
+def test_adopted_checkpoint_is_stored_with_the_experiment(trials):
+    donor, clone = trials.make(), trials.make()
+    trials.save(clone, 1)
+    clone.run_metadata.get_json_state()  # which is cached
+    result = trials.save(donor, 1)
+    clone.adopt_checkpoint(_TrainingResult(result.checkpoint, {}), owner=donor)
+    state = clone.run_metadata.get_json_state()
+    copy = type(clone.run_metadata).from_json_state(state)
+    latest = copy.checkpoint_manager.latest_checkpoint_result
+    assert latest.checkpoint.path == result.checkpoint.path
 
 
 def test_adopting_another_one_lets_go_of_the_first(trials):

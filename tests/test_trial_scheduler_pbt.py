@@ -274,23 +274,26 @@ def test_donors_checkpoint_is_let_go(synch, tmp_path):
     assert [len(on_storage(trial)) for trial in record.trials] == [1, 1, 1]
 
 
-def test_clone_that_fails_loads_the_donors_checkpoint_again():
-    # The donor saves with each result, the clone fails when it is first trained.
-    for nth in (2, 3):
+@pytest.mark.parametrize("synch", [False, True])
+def test_clone_that_fails_loads_the_donors_checkpoint_again(synch):
+    # The donor saves with each result, and the clone fails before it has saved.
+    for nth in range(2, 8):
         record = run(
-            pbt(perturbation_interval=2),
-            [0.0, 1.0],
+            pbt(synch=synch, perturbation_interval=2),
+            [0.0, 1.0, 2.0],
             iterations=8,
             checkpoint_config=CheckpointConfig(num_to_keep=1, checkpoint_frequency=1),
             faults=[
                 task_error("train", trial=0, nth=nth),
+                task_error("train", trial=0, nth=nth + 1),
+                slow_task("train", trial=0, nth=nth, factor=20),
                 task_error("restore", trial=0, nth=1),
                 slow_task("restore", trial=0, nth=2, factor=50),
             ],
             max_failures=3,
             ignore=("two-saves",),
         )
-        assert record.iterations() == [8, 8]
+        assert record.iterations() == [8] * 3
 
 
 def test_num_to_keep_needs_no_warning():

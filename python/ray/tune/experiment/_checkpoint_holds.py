@@ -6,12 +6,15 @@ training do, so that one stays on storage until it is let go.
 """
 
 import copy
+import logging
 from typing import Dict, Optional
 
 from ray.train import Checkpoint
 from ray.train._internal.checkpoint_manager import _CheckpointManager
 from ray.train._internal.session import _TrainingResult
 from ray.train._internal.storage import _delete_fs_path
+
+logger = logging.getLogger(__name__)
 
 
 class _CheckpointHolds:
@@ -105,4 +108,8 @@ def _prune_checkpoints(manager: _CheckpointManager, holds: _CheckpointHolds) -> 
         r for r in manager._checkpoint_results if not any(r is s for s in surplus)
     ]
     for r in surplus:
-        _delete_fs_path(fs=r.checkpoint.filesystem, fs_path=r.checkpoint.path)
+        try:
+            _delete_fs_path(fs=r.checkpoint.filesystem, fs_path=r.checkpoint.path)
+        except FileNotFoundError:
+            # E.g. it was deleted after the experiment state had been stored.
+            logger.debug(f"{r.checkpoint} is gone already")
