@@ -284,6 +284,28 @@ def test_actor_that_dies_during_a_reset_is_replaced():
     assert record.iterations() == [3] * 3
 
 
+def test_trial_that_has_lost_its_idle_actor_is_next():
+    # There are six that have not started yet.
+    record = VirtualCluster(
+        ScriptedScheduler(
+            lambda controller, trial, result: (
+                "STOP" if result["training_iteration"] >= 2 else "PAUSE"
+            ),
+            choose=lambda controller: next(
+                (t for t in controller.get_trials() if t.status == Trial.PAUSED), None
+            ),
+        ),
+        num_samples=8,
+        slots=1,
+        reuse_actors=True,
+        faults=[actor_death("reset", trial=1, nth=1)],
+        quiet=True,
+    ).run(max_events=500)
+    assert record.iterations() == [2] * 8
+    running = [e.trial for e in record.events if e.detail == Trial.RUNNING]
+    assert running[2] == record.trials[1].trial_id
+
+
 def test_actor_that_dies_while_it_trains_counts_as_a_failure():
     record = VirtualCluster(
         waves({1}, max_t=3),

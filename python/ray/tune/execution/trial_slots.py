@@ -292,6 +292,19 @@ class TrialSlots:
         self._prioritize(trial)
         self._make_room(trial)
 
+    def start_first(self, trial: Trial) -> None:
+        """Have a pending trial ask for a slot, ahead of others.
+
+        Args:
+            trial: Trial that had a slot already, and lost it by no fault of its own.
+        """
+        controller = self._controller
+        self._resumed[trial] = None
+        controller._staged_trials.add(trial)
+        controller._actor_cache.increase_max(trial.placement_group_factory)
+        controller._schedule_trial_actor(trial)
+        self._prioritize(trial)
+
     def next_pending_trial(self, request: ResourceRequest) -> Optional[Trial]:
         """Return the trial to start on a cached actor, first come first served.
 
@@ -337,6 +350,8 @@ class TrialSlots:
         """
         controller, search_alg = self._controller, self._controller._search_alg
         self._resumed.pop(trial, None)
+        if trial.status not in (Trial.PENDING, Trial.RUNNING):
+            self._on_idle_actor.discard(trial)
         if trial.status == Trial.PAUSED:
             self._count_paused(trial)
             with controller._hook(search_alg, "on_trial_pause", trial):
