@@ -1,6 +1,6 @@
 """Schedulers for tests: one that does what it is told, and two that explore."""
 
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
@@ -177,9 +177,15 @@ class MilestoneScheduler(FIFOScheduler):
         self._waiting: List[Dict[Trial, float]] = [{} for _ in self._milestones]
         self._expected = [num_samples] + [None] * len(self._milestones)
         self._promoted: List[Trial] = []
+        self._known: Set[Trial] = set()
+        self._failed: Dict[Trial, int] = {}
 
     def on_trial_add(self, tune_controller, trial):
-        self._rung.setdefault(trial, 0)
+        rung = self._failed.pop(trial, 0)
+        if self._expected[rung] is not None and trial in self._known:
+            self._expected[rung] += 1  # it failed and is tried again
+        self._known.add(trial)
+        self._rung[trial] = rung
 
     def on_trial_result(self, tune_controller, trial, result):
         rung = self._rung[trial]
@@ -209,8 +215,8 @@ class MilestoneScheduler(FIFOScheduler):
         self._gone(trial)
 
     def on_trial_error(self, tune_controller, trial):
-        if trial.should_recover():
-            return
+        # One that is tried again is added again.
+        self._failed[trial] = self._rung[trial]
         self._gone(trial)
 
     def choose_trial_to_run(self, tune_controller):
