@@ -9,10 +9,13 @@ import time
 import pytest
 
 import ray
-from ray import tune
+from ray import cloudpickle, tune
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler
+
+# Workers do not know this module.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(100)]
 
