@@ -69,11 +69,8 @@ def _register_checkpoint(
         result: The checkpoint, with its metrics.
         holds: The checkpoints of the trial that have to stay.
     """
-    if not holds:
-        manager.register_checkpoint(result)
-        return
-
-    # The manager's own way to do it, but for what it deletes.
+    # The manager's own way to do it, but for what it deletes: it would fail halfway on
+    # one that is gone already, and the next checkpoint would overwrite this one.
     config = manager._checkpoint_config
     manager._checkpoint_config = copy.copy(config)
     manager._checkpoint_config.num_to_keep = None
