@@ -13,38 +13,42 @@ from ray.tune.schedulers import PopulationBasedTraining
 pytestmark = pytest.mark.ray
 
 
-class Fails(tune.Trainable):
-    """Counts its iterations, and fails once in those that its config names."""
+def make_trainable():
+    # Made in a function, so that workers need not import this file.
+    class Fails(tune.Trainable):
+        """Counts its iterations, and fails once in those that its config names."""
 
-    def setup(self, config):
-        self.reset_config(config)
+        def setup(self, config):
+            self.reset_config(config)
 
-    def reset_config(self, config):
-        self.config = config
-        self.count = 0
-        self.lineage = []
-        return True
+        def reset_config(self, config):
+            self.config = config
+            self.count = 0
+            self.lineage = []
+            return True
 
-    def step(self):
-        self.count += 1
-        self.lineage.append(self.config["bias"])
-        marker = os.path.join(
-            self.config["dir"], f"{self.config['number']}_{self.count}"
-        )
-        if self.count in self.config["fails_at"] and not os.path.exists(marker):
-            open(marker, "w").close()
-            raise RuntimeError("as asked for")
-        # The later trials are the better ones.
-        return {"score": self.config["bias"] + self.count, "count": self.count}
+        def step(self):
+            self.count += 1
+            self.lineage.append(self.config["bias"])
+            marker = os.path.join(
+                self.config["dir"], f"{self.config['number']}_{self.count}"
+            )
+            if self.count in self.config["fails_at"] and not os.path.exists(marker):
+                open(marker, "w").close()
+                raise RuntimeError("as asked for")
+            # The later trials are the better ones.
+            return {"score": self.config["bias"] + self.count, "count": self.count}
 
-    def save_checkpoint(self, checkpoint_dir):
-        with open(os.path.join(checkpoint_dir, "state.json"), "w") as f:
-            json.dump({"count": self.count, "lineage": self.lineage}, f)
+        def save_checkpoint(self, checkpoint_dir):
+            with open(os.path.join(checkpoint_dir, "state.json"), "w") as f:
+                json.dump({"count": self.count, "lineage": self.lineage}, f)
 
-    def load_checkpoint(self, checkpoint_dir):
-        with open(os.path.join(checkpoint_dir, "state.json")) as f:
-            state = json.load(f)
-        self.count, self.lineage = state["count"], state["lineage"]
+        def load_checkpoint(self, checkpoint_dir):
+            with open(os.path.join(checkpoint_dir, "state.json")) as f:
+                state = json.load(f)
+            self.count, self.lineage = state["count"], state["lineage"]
+
+    return Fails
 
 
 def fit(tmp_path, *, synch, fails_at=(), max_failures=0):
@@ -58,7 +62,7 @@ def fit(tmp_path, *, synch, fails_at=(), max_failures=0):
     markers = tmp_path / "markers"
     markers.mkdir()
     results = tune.Tuner(
-        Fails,
+        make_trainable(),
         param_space={
             "number": tune.grid_search([0, 1, 2]),
             "bias": tune.sample_from(lambda config: 10 * config["number"]),
