@@ -48,10 +48,124 @@ class HyperBandStranded:
         self._suspect = {key: self._suspect.get(key, 0) + 1 for key in suspects}
 
 
+class Promotions:
+    """ASHAv2 promotes what successive halving by promotion lets it promote.
+
+    Of the ``n`` results recorded at a milestone, the best ``floor(n / eta)`` may go on;
+    a trial that failed or was stopped while it waited passes its place to the next.
+    Exempt is the survivor, which goes on when nothing else is left to do, and a trial
+    that somebody else had paused. Nothing is said of several brackets, and of what
+    comes after a restore.
+    """
+
+    def __init__(self):
+        self._off = False
+        self._milestones = None
+        self._records = {}  # milestone -> {trial id: (score, order)}
+        self._promoted = {}
+        self._gone = {}
+        self._waits = {}  # the trials that the scheduler has paused
+
+    def _is_on(self, monitor) -> bool:
+        if self._off or type(monitor.scheduler).__name__ != "ASHAv2":
+            return False
+        if self._milestones is None:
+            try:
+                (bracket,) = monitor.scheduler._ladder.brackets
+                self._milestones = [rung.milestone for rung in bracket.rungs]
+                self._eta = bracket.rungs[0]._eta
+            except (AttributeError, IndexError, ValueError):
+                self._off = True
+                return False
+            for milestone in self._milestones:
+                self._records[milestone] = {}
+                self._promoted[milestone] = set()
+                self._gone[milestone] = set()
+        return True
+
+    def driver_died(self) -> None:
+        self._off = True
+
+    def on_result(self, monitor, trial, result) -> None:
+        if not self._is_on(monitor):
+            return
+        scheduler = monitor.scheduler
+        time = result.get(scheduler._time_attr)
+        score = result.get(scheduler._metric)
+        if time is None or score is None:
+            return
+        score = score if scheduler._mode == "max" else -score
+        for milestone in self._milestones:
+            if time < milestone:
+                break
+            record = self._records[milestone]
+            if trial.trial_id not in record:
+                record[trial.trial_id] = (score, len(record))
+
+    def on_decision(self, monitor, trial, decision) -> None:
+        if decision == "PAUSE" and self._is_on(monitor):
+            self._waits[trial.trial_id] = True
+
+    def _top(self, trial_id):
+        tops = [m for m in self._milestones if trial_id in self._records[m]]
+        return tops[-1] if tops else None
+
+    def on_status(self, monitor, trial, before, status) -> None:
+        trial_id = trial.trial_id
+        if trial_id not in self._waits or not self._is_on(monitor):
+            return
+        milestone = self._top(trial_id)
+        if milestone is None:
+            return
+        if status in (Trial.ERROR, Trial.TERMINATED):
+            # While it waited, or was saving for that.
+            self._gone[milestone].add(trial_id)
+            return
+        if before == Trial.ERROR:
+            # It is tried again.
+            self._gone[milestone].discard(trial_id)
+            return
+        if before != Trial.PAUSED or status != Trial.PENDING:
+            return
+        del self._waits[trial_id]
+        record = self._records[milestone]
+        ranked = sorted(
+            (t for t in record if t not in self._gone[milestone]),
+            key=lambda t: (_nan_last(record[t][0]), record[t][1]),
+        )
+        places = int(len(record) / self._eta)
+        promoted = self._promoted[milestone]
+        if trial_id in ranked[:places] and trial_id not in promoted:
+            promoted.add(trial_id)
+            return
+        active = any(
+            view.trial.status in (Trial.RUNNING, Trial.PENDING) and not view.stop
+            for view in monitor._views.values()
+            if view.trial is not None and view.trial is not trial
+        )
+        if active:
+            monitor.broken(
+                "promotion",
+                f"a trial was promoted from milestone {milestone} as number "
+                f"{ranked.index(trial_id) + 1 if trial_id in ranked else 0} of "
+                f"{len(record)}, where {places} may be"
+                + (", for the second time" if trial_id in promoted else ""),
+                trial_id,
+            )
+        promoted.add(trial_id)
+
+    def __call__(self, monitor, controller) -> None:
+        pass
+
+
+def _nan_last(score):
+    return (1, 0) if score != score else (0, -score)
+
+
 def checks():
     """Make the invariants of single schedulers.
 
     Returns:
-        A list of functions ``f(monitor, controller)``.
+        A list of functions ``f(monitor, controller)``; some have hooks of their own.
     """
-    return [HyperBandStranded()]
+    return [HyperBandStranded(), Promotions()]

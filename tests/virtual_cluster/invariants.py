@@ -173,8 +173,17 @@ class Monitor:
                 rule, what, trial, self.events[-16:], self.number
             )
 
+    def _tell(self, hook: str, *args) -> None:
+        for check in self.checks:
+            method = getattr(check, hook, None)
+            if method is not None:
+                method(self, *args)
+
     def driver_died(self) -> None:
         """Forget what only the driver knew."""
+        for check in self.checks:
+            if hasattr(check, "driver_died"):
+                check.driver_died()
         self._views.clear()
         self._dirty.clear()
         self._pending.clear()
@@ -366,6 +375,7 @@ class Monitor:
         self.decisions.append((self.clock.now, trial.trial_id, iteration, decision))
         if decision != "CONTINUE":
             self.log("decision", trial.trial_id, f"{decision} at iteration {iteration}")
+        self._tell("on_decision", trial, decision)
         if decision == "STOP":
             self.stop_decided(trial, "the scheduler's decision")
         self._dirty.add(trial.trial_id)
@@ -383,6 +393,7 @@ class Monitor:
             result: The result that the trainable sent.
         """
         self.results.setdefault(trial.trial_id, []).append(result)
+        self._tell("on_result", trial, result)
         if result.get("done"):
             self.stop_decided(trial, "its result is marked done")
         entry = self._pending.pop(id(result), None)
@@ -420,6 +431,7 @@ class Monitor:
             self.stopping_all = True
         if view.status != status:
             self.changes += 1
+            self._tell("on_status", trial, view.status, status)
             view.status = status
             self.log("status", trial.trial_id, status)
             self._dirty.add(trial.trial_id)
