@@ -103,11 +103,14 @@ def test_one_slot_search_with_optuna_and_asha_v2(tmp_path):
 
 
 class ResumeFirst(FIFOScheduler):
-    """Pauses the first trial, and wants it back before any other is started."""
+    """Pauses the first trial once, and wants it back before any other is started."""
+
+    has_paused = False
 
     def on_trial_result(self, tune_controller, trial, result):
         is_first = trial is tune_controller.get_trials()[0]
-        if is_first and result["training_iteration"] == 1:
+        if is_first and not self.has_paused:
+            self.has_paused = True
             return "PAUSE"
         return "STOP" if result["training_iteration"] >= 2 else "CONTINUE"
 
