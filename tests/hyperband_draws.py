@@ -25,7 +25,7 @@ from ray.tune.schedulers import HyperBandForBOHB, HyperBandScheduler
 from ray.tune.search import Searcher
 
 # The invariants that say whether a run ends. The others are the controller's affair.
-HANG_RULES = ("hang", "endless", "spin", "blocked", "unfinished")
+HANG_RULES = ("hang", "stranded", "endless", "spin", "blocked", "unfinished")
 OTHER_RULES = (
     "actor-left",
     "checkpoint-lost",
