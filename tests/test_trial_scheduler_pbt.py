@@ -254,24 +254,27 @@ def test_no_trial_is_lost_with_num_to_keep_1(synch):
     assert failed == 0
 
 
-@pytest.mark.parametrize(
-    "synch", [pytest.param(False, marks=pytest.mark.fixes("ray#9036")), True]
-)
+@pytest.mark.fixes("ray#9036")
+@pytest.mark.parametrize("synch", [False, True])
 def test_donors_checkpoint_is_let_go(synch, tmp_path):
-    counter = MostCheckpoints()
-    record = run(
-        pbt(synch=synch, quantile_fraction=0.34),
-        [0.0, 1.0, 2.0],
-        iterations=8,
-        checkpoint_config=CheckpointConfig(num_to_keep=1),
-        callbacks=lambda: [counter],
-        storage_path=str(tmp_path),
-        ignore=("two-saves",),
-    )
-    assert record.statuses() == ["TERMINATED"] * 3
-    # The latest one, the one that is offered, and the one that a clone loads.
-    assert counter.most <= 3
-    assert [len(on_storage(trial)) for trial in record.trials] == [1, 1, 1]
+    for seed in range(6):
+        counter = MostCheckpoints()
+        record = run(
+            pbt(synch=synch, quantile_fraction=0.34),
+            [0.0, 1.0, 2.0],
+            iterations=5,
+            seed=seed,
+            slots=2 + seed % 2,
+            costs=Costs(train=(0.5, 1.5), save=(0.1, 1.0)),
+            checkpoint_config=CheckpointConfig(num_to_keep=1, checkpoint_frequency=1),
+            callbacks=lambda counter=counter: [counter],
+            storage_path=str(tmp_path / str(seed)),
+            ignore=("two-saves",),
+        )
+        assert record.statuses() == ["TERMINATED"] * 3
+        # The latest one, the one that is offered, and those that clones load.
+        assert counter.most <= 4
+        assert [len(on_storage(trial)) for trial in record.trials] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("synch", [False, True])
