@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from virtual_cluster import Costs, VirtualCluster, saturating
+from virtual_cluster import Costs, VirtualCluster
 
 from ray import tune
 from ray.tune import CheckpointConfig
@@ -39,32 +39,37 @@ def logged(scheduler_class, log, **kwargs):
     return Logged(**kwargs)
 
 
-class Curve(tune.Trainable):
-    """The virtual cluster's curve, in a real trainable."""
+def curve_class():
+    """The virtual cluster's curve in a real trainable, which workers get by value."""
 
-    def setup(self, config):
-        self.trained = 0
+    class Curve(tune.Trainable):
+        def setup(self, config):
+            self.trained = 0
 
-    def step(self):
-        self.trained += 1
-        return saturating(self.config, self.trained)
+        def step(self):
+            import math
 
-    def save_checkpoint(self, checkpoint_dir):
-        return {"trained": self.trained}
+            self.trained += 1
+            return {"score": self.config["x"] * (1.0 - math.exp(-self.trained / 4.0))}
 
-    def load_checkpoint(self, checkpoint):
-        self.trained = checkpoint["trained"]
+        def save_checkpoint(self, checkpoint_dir):
+            return {"trained": self.trained}
 
-    def reset_config(self, new_config):
-        self.config = new_config
-        self.trained = 0
-        return True
+        def load_checkpoint(self, checkpoint):
+            self.trained = checkpoint["trained"]
+
+        def reset_config(self, new_config):
+            self.config = new_config
+            self.trained = 0
+            return True
+
+    return Curve
 
 
 def on_real_ray(make_scheduler, tmp_path, reuse_actors, frequency):
     log = Log()
     tuner = tune.Tuner(
-        tune.with_resources(Curve, {"cpu": 2}),  # one trial takes both CPUs
+        tune.with_resources(curve_class(), {"cpu": 2}),  # one trial takes both CPUs
         param_space={"x": tune.choice([c["x"] for c in CONFIGS])},
         tune_config=tune.TuneConfig(
             metric="score",

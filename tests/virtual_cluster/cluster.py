@@ -587,6 +587,22 @@ class VirtualCluster:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._set_up_active(scheduler, ResumeConfig())
+        if not self.controller.resumed:
+            return
+        if type(scheduler).save is TrialScheduler.save:
+            # It cannot be restored, and would not know what the paused trials wait for.
+            return
+        for trial in self.controller.get_trials():
+            if (
+                trial.trial_id in self.monitor.stored_paused
+                and trial.status != "PAUSED"
+            ):
+                self.monitor.broken(
+                    "restored-pause",
+                    f"the trial was stored as PAUSED, and is {trial.status} after the "
+                    f"experiment was restored",
+                    trial.trial_id,
+                )
 
     def run(self, max_events: int = 100_000) -> RunRecord:
         """Run the experiment to its end, and check what is left of it.

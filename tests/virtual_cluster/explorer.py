@@ -160,6 +160,7 @@ class Report:
 
     def __init__(self):
         self.histories = 0
+        self.next_seed = 0
         self.events = 0
         self.seconds = 0.0
         self.cpu_seconds = 0.0
@@ -201,6 +202,8 @@ def explore(
     states: bool = True,
     look_behind: bool = True,
     until=None,
+    ignore: Iterable[str] = (),
+    only=None,
 ) -> Report:
     """Run random histories.
 
@@ -214,6 +217,8 @@ def explore(
         max_histories: At most so many.
         states: Whether to count the states seen.
         look_behind: Whether to ignore known violations now and then.
+        ignore: Names of invariants that are never checked.
+        only: ``f(scenario) -> bool``; scenarios for which it is false are not run.
         until: ``f(finding) -> bool``; ends the exploration when true.
 
     Returns:
@@ -232,10 +237,14 @@ def explore(
             break
         family = names[seed % len(names)]
         scenario = draw(seed, family)
+        if only is not None and not only(scenario):
+            seed += 1
+            continue
+        scenario.ignore = tuple(ignore)
         if look_behind:
             known = sorted(rule for fam, rule in report.findings if fam == family)
             rng = random.Random(seed)
-            scenario.ignore = tuple(
+            scenario.ignore += tuple(
                 r for r in known if rng.random() < 0.6 and not r.startswith("crash")
             )
         outcome = run_scenario(scenario, states=states)
@@ -262,6 +271,7 @@ def explore(
                 report.seconds = time.perf_counter() - begin
                 break
         seed += 1
+    report.next_seed = seed + 1
     report.cpu_seconds = time.process_time() - cpu
     return report
 

@@ -130,6 +130,7 @@ class Monitor:
         self.in_stop_all = False
         self.in_action = None  # the trial whose decision is carried out
         self.scheduler = None
+        self.stored_paused: set = set()  # the trials that are PAUSED in the snapshot
         self._keep = keep_events
         self._views: Dict[str, _View] = {}
         self._dirty: set = set()
@@ -336,6 +337,7 @@ class Monitor:
                 if any(RESULT_DUPLICATE in value for value in values):
                     view.stop = "its function ended"
         else:
+            self._forget(ref)  # of a buffer that failed nothing arrives
             view.failed = True
             if view.failed_seq is None:
                 view.failed_seq = ref.seq

@@ -8,6 +8,7 @@ listened to: the event manager and the controller through subclasses that call
 from ray.air.execution._internal.event_manager import RayEventManager
 from ray.tune.callback import Callback
 from ray.tune.execution.tune_controller import TuneController
+from ray.tune.experiment import Trial
 
 _active = []
 
@@ -81,6 +82,14 @@ class ObservedController(TuneController):
     def _set_trial_status(self, trial, status):
         super()._set_trial_status(trial, status)
         current().on_status(trial, trial.status)
+
+    def save_to_dir(self):
+        super().save_to_dir()
+        monitor = current()
+        if not monitor.runtime.storage_full:
+            monitor.stored_paused = {
+                trial.trial_id for trial in self._trials if trial.status == Trial.PAUSED
+            }
 
     def _execute_action(self, trial, *args, **kwargs):
         # What the hooks of the scheduler do to other trials meanwhile is their own.

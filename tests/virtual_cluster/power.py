@@ -23,6 +23,7 @@ class Target(NamedTuple):
         candidate: Says, given a finding, whether it is worth to be shrunk.
         match: Says, given the shrunk scenario and its outcome, whether it is this one.
         same: Keeps the shrinking from leading to another known fault.
+        only: Says which scenarios may show it at all, by their plan of faults.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Target(NamedTuple):
     candidate: Callable[[Finding], bool]
     match: Callable[[Scenario, Outcome], bool]
     same: Optional[Callable[[Scenario, Outcome], bool]] = None
+    only: Optional[Callable[[Scenario], bool]] = None
 
 
 STRANDED = ("hang", "stranded")
@@ -95,6 +97,7 @@ TARGETS: List[Target] = [
         ("hyperband",),
         lambda f: f.rule in STRANDED and "raise" in _kinds(f.scenario),
         lambda s, o: bool(_kinds(s) & {"raise", "die"}),
+        only=lambda s: bool(_kinds(s) & {"raise", "die"}),
     ),
     Target(
         "hyperband-early-end",
@@ -190,6 +193,7 @@ TARGETS: List[Target] = [
         ("hyperband",),
         lambda f: f.rule in STRANDED and "driver_death" in _kinds(f.scenario),
         lambda s, o: "driver_death" in _kinds(s),
+        only=lambda s: "driver_death" in _kinds(s),
     ),
 ]
 
@@ -240,9 +244,10 @@ def search(target: Target, seconds: float = 120.0, first_seed: int = 0) -> Hit:
             first_seed=seed,
             states=False,
             until=until,
+            only=target.only,
         )
         histories += report.histories
-        seed += report.histories
+        seed = report.next_seed
         if not found:
             break
         finding = found[0]
