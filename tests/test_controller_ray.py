@@ -138,7 +138,8 @@ def test_run_that_a_hook_ends_can_be_restored(tmp_path):
     tuner._local_tuner._tune_config.scheduler = FIFOScheduler()
     results = tuner.fit()
     assert [result.metrics["training_iteration"] for result in results] == [4, 4]
-    assert all(result.metrics["iterations_since_restore"] < 4 for result in results)
+    # The other trial may not have got to a checkpoint by then.
+    assert min(result.metrics["iterations_since_restore"] for result in results) < 4
 
 
 @pytest.mark.fixes("buffer-arguments")
@@ -169,7 +170,9 @@ def test_results_are_buffered_as_documented(tmp_path, monkeypatch):
         },
     )
     # Those of one batch arrive at once.
-    gaps = [later - earlier for earlier, later in zip(arrived, arrived[1:])]
+    gaps = [
+        later - earlier for earlier, later in zip(arrived, arrived[1:], strict=False)
+    ]
     assert sum(gap > 0.1 for gap in gaps) == 3
 
 

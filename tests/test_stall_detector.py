@@ -1,4 +1,4 @@
-"""When a run counts as stalled, and what is said about it; apart from the controller."""
+"""When a run counts as stalled, and what is said about it."""
 
 import pytest
 
