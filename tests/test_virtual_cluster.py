@@ -491,6 +491,21 @@ def test_scripted_scheduler_pauses_and_resumes():
     assert kinds(record, "t_00000").count("restore") == 1
 
 
+def test_acts_from_outside():
+    record = VirtualCluster(
+        num_samples=2,
+        slots=1,
+        stop={"training_iteration": 4},
+        outside=[
+            Act("event", 3, "pause_trial", 0),
+            Act("event", 8, "stop_trial", 1),
+        ],
+    ).run()
+    assert record.statuses() == ["TERMINATED"] * 2
+    assert record.iterations()[0] == 4 and record.iterations()[1] < 4
+    assert kinds(record, "t_00000").count("pause_trial") == 1
+
+
 def test_run_until_says_what_happened_instead():
     cluster = VirtualCluster(num_samples=1, stop={"training_iteration": 2})
     with pytest.raises(TimeoutError, match="iteration 2"):

@@ -24,6 +24,7 @@ from .patching import (
 )
 from .resources import Node, VirtualResourceManager
 from .runtime import BlockedForever, Costs, FakeRay, Runtime
+from .schedulers import Act
 from .storage import VirtualExperiment
 from .trainables import ClassTrainable, VirtualTrainable
 from ray import cloudpickle, tune
@@ -159,6 +160,9 @@ class VirtualCluster:
         seed: Determines everything that is drawn.
         costs: How long things take.
         faults: What goes wrong, and when.
+        outside: What somebody outside, as a callback, does after so many events:
+            ``Act("event", 5, "pause_trial", 2)``, also ``drop_trial`` (a pause without
+            a checkpoint) and ``stop_trial``.
         search_alg: A searcher, a search algorithm, or a function that makes one.
         max_concurrent: As ``max_concurrent_trials`` of ``TuneConfig``.
         stop: As ``stop`` of ``RunConfig``.
@@ -210,6 +214,7 @@ class VirtualCluster:
         seed: int = 0,
         costs: Optional[Costs] = None,
         faults: Sequence[Fault] = (),
+        outside: Sequence[Act] = (),
         search_alg: Any = None,
         max_concurrent: int = 0,
         stop: Any = None,
@@ -269,6 +274,9 @@ class VirtualCluster:
         self._lag_rng = random.Random(seed * 104729 + 3)
         self.seed = seed
         self.plan = FaultPlan(faults)
+        self._outside: Dict[int, List[Act]] = {}
+        for act in outside:
+            self._outside.setdefault(act.nth, []).append(act)
         self._checkpoint_period = checkpoint_period
         self._max_concurrent = max_concurrent
         self._make_scheduler = _maker(scheduler or FIFOScheduler())
@@ -484,6 +492,8 @@ class VirtualCluster:
     def _step(self) -> List:
         monitor, clock = self.monitor, self.clock
         self._apply_faults()
+        if self.controller.is_finished():
+            return []  # what was done from outside ended it
         probability, seconds = self._lag
         if probability and self._lag_rng.random() < probability:
             clock.advance_to(clock.now + self._lag_rng.uniform(0, seconds))
@@ -546,6 +556,8 @@ class VirtualCluster:
                 self.controller.checkpoint(force=True, wait=True)
             for fault in self.plan.for_event(count):
                 self._apply(fault)
+            for act in self._outside.get(count, ()):
+                self._act(act)
         self._num_seen = number + 1
 
     def _apply(self, fault: Fault) -> None:
@@ -563,6 +575,21 @@ class VirtualCluster:
             self._set_storage_full(True)
         elif fault.kind == "driver_death":
             self._restart()
+
+    def _act(self, act: Act) -> None:
+        trials = {
+            self.runtime.trial_numbers[trial.trial_id]: trial
+            for trial in self.controller.get_trials()
+        }
+        trial = trials.get(act.target)
+        if trial is None:
+            return
+        if act.what == "stop_trial":
+            self.controller.stop_trial(trial)
+        else:
+            self.controller.pause_trial(
+                trial, should_checkpoint=act.what == "pause_trial"
+            )
 
     def _set_storage_full(self, full: bool) -> None:
         self.runtime.storage_full = full

@@ -56,7 +56,13 @@ def _rule(*rules: str) -> Callable[[Finding], bool]:
 
 
 def _plain(scenario: Scenario) -> bool:
-    return not scenario.faults and not _ends_early(scenario)
+    source = repr(scenario.args.get("trainable"))
+    return not (
+        scenario.faults
+        or _ends_early(scenario)
+        or "outside" in scenario.args
+        or "skip_every" in source
+    )
 
 
 def _alone(scenario: Scenario, outcome: Outcome) -> bool:
@@ -104,7 +110,7 @@ TARGETS: List[Target] = [
         "HyperBand: a trial that ends early strands its bracket",
         ("hyperband",),
         lambda f: f.rule in STRANDED and _ends_early(f.scenario),
-        lambda s, o: not s.faults and _ends_early(s),
+        lambda s, o: not s.faults and _ends_early(s) and "outside" not in s.args,
     ),
     Target(
         "hyperband-arithmetic",

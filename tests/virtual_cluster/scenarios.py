@@ -317,6 +317,8 @@ def _trainable(
     curve = "MixedCurve(step={}, nan_every={})".format(
         step, rng.choice([2, 3]) if rng.random() < nan else 0
     )
+    if scenario.scheduler_args.get("time_attr") == "t" and rng.random() < 0.2:
+        curve = curve[:-1] + f", skip_every={rng.choice([2, 3])})"
     length = "None"
     if rng.random() < ends:
         values = ", ".join(str(rng.choice([0, 0, 1, 2, 3, 5])) for _ in range(3))
@@ -367,6 +369,21 @@ def _draw_faults(rng, scenario, at_most=3, restarts=True, share=0.5) -> None:
         else:
             continue
         scenario.faults.append(fault)
+
+
+def _outside(rng, scenario, share=0.12) -> None:
+    if rng.random() > share:
+        return
+    trials = scenario.args["num_samples"]
+    scenario.args["outside"] = [
+        Act(
+            "event",
+            rng.randint(1, 30),
+            rng.choice(["pause_trial", "pause_trial", "drop_trial", "stop_trial"]),
+            rng.randrange(trials),
+        )
+        for _ in range(rng.randint(1, 2))
+    ]
 
 
 def _limit(rng, scenario, share=0.3) -> None:
@@ -438,9 +455,8 @@ def draw_hyperband(rng, name="HyperBandScheduler"):
     _common(rng, scenario)
     _trainable(rng, scenario, ends=0.2)
     if rng.random() < 0.15:
-        step = rng.choice([2, 3])
-        _trainable(rng, scenario, step=step, ends=0.2)
         scenario.scheduler_args["time_attr"] = "t"
+        _trainable(rng, scenario, step=rng.choice([1, 2, 3]), ends=0.2)
     _checkpointing(rng, scenario)
     if rng.random() < 0.2:
         scenario.args["max_concurrent"] = rng.randint(1, 4)
@@ -464,6 +480,7 @@ def draw_pbt(rng, synch=False):
         "time_attr": rng.choice(["training_iteration", "t"]),
         "perturbation_interval": rng.choice([1, 2, 2, 3]),
         "quantile_fraction": rng.choice([0.25, 0.5]),
+        "require_attrs": False,
     }
     if synch:
         scenario.scheduler_args["synch"] = True
@@ -565,8 +582,8 @@ def draw_asha_v2(rng):
     _common(rng, scenario)
     _trainable(rng, scenario)
     if rng.random() < 0.15:
-        _trainable(rng, scenario, step=rng.choice([2, 3]))
         scenario.scheduler_args["time_attr"] = "t"
+        _trainable(rng, scenario, step=rng.choice([1, 2, 3]))
     _checkpointing(rng, scenario)
     _limit(rng, scenario)
     _draw_faults(rng, scenario, share=0.5)
@@ -601,4 +618,7 @@ def draw(seed: int, family: Optional[str] = None) -> Scenario:
     rng = random.Random(seed * 2654435761 + 11)
     if family is None:
         family = rng.choice(sorted(FAMILIES))
-    return FAMILIES[family](rng)
+    scenario = FAMILIES[family](rng)
+    if family not in ("planned", "milestones"):
+        _outside(rng, scenario)
+    return scenario

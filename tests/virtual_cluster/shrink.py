@@ -37,9 +37,11 @@ def causes(scenario: Scenario) -> int:
     args = scenario.args
     count = len(scenario.faults) + len(scenario.scheduler_args.get("acts", ()))
     count += sum(name in args for name in _SIMPLEST if name not in ("seed", "env"))
+    count += len(args.get("outside", ()))
     count += scenario.search_alg is not None
     source = repr(args.get("trainable"))
     count += ("length=None" not in source) + ("step=1" not in source)
+    count += "skip_every" in source
     count += ("nan_every=0" not in source) + ("resettable=True" not in source)
     count += "FunctionTrainable" in source
     count += sum(
@@ -155,6 +157,10 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         other = scenario.copy()
         del other.faults[i]
         yield other
+    outside = args.get("outside")
+    for i in range(len(outside or ())):
+        kept = outside[:i] + outside[i + 1 :]
+        yield _with(scenario, outside=kept or None)
     acts = scenario.scheduler_args.get("acts")
     for i in range(len(acts or ())):
         other = scenario.copy()
@@ -223,6 +229,11 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
                     other = scenario.copy()
                     other.faults[i] = type(fault)(**{**fault.__dict__, name: smaller})
                     yield other
+    for i, act in enumerate(outside or ()):
+        changes = [act._replace(target=t) for t in range(act.target)]
+        changes += [act._replace(nth=n) for n in range(1, act.nth)]
+        for change in changes:
+            yield _with(scenario, outside=[*outside[:i], change, *outside[i + 1 :]])
     for i, act in enumerate(acts or ()):
         changes = []
         if act.target:
@@ -243,6 +254,7 @@ def _smaller_trainable(scenario: Scenario) -> Iterator[Scenario]:
     candidates = [
         plain,
         re.sub(r"nan_every=\d+", "nan_every=0", source),
+        re.sub(r", skip_every=\d+", "", source),
         re.sub(r"length=lengths\(.*?\)", "length=None", source),
         re.sub(r"checkpoint_every=\d+", "checkpoint_every=1", source),
         re.sub(r"resettable=False", "resettable=True", source),
