@@ -95,7 +95,7 @@ def test_state_that_cannot_be_restored_leaves_no_trial_behind(caplog):
         def restore(self, checkpoint_path):
             raise ValueError("no such thing")
 
-    cluster = _cluster(Unrestorable).start()
+    cluster = _cluster(Unrestorable, ignore=["restored-pause"]).start()
     cluster.run_until(
         lambda: [trial.status for trial in cluster.trials].count("PAUSED") == 2
     )
