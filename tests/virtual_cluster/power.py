@@ -5,11 +5,12 @@ give. What is found is shrunk; the shrunk scenario, from which nothing can be le
 tells which of the known faults it is.
 """
 
+import re
 import time
 from typing import Callable, List, NamedTuple, Optional, Tuple
 
-from .explorer import Finding, Outcome, explore
-from .scenarios import Scenario
+from .explorer import Finding, Outcome, explore, run_scenario
+from .scenarios import Scenario, Source
 from .shrink import shrink
 
 
@@ -24,6 +25,8 @@ class Target(NamedTuple):
         match: Says, given the shrunk scenario and its outcome, whether it is this one.
         same: Keeps the shrinking from leading to another known fault.
         only: Says which scenarios may show it at all, by their plan of faults.
+        without: Takes the cause out of a scenario. One that fails all the same shows
+            something else, and is not worth to be shrunk.
     """
 
     name: str
@@ -33,6 +36,7 @@ class Target(NamedTuple):
     match: Callable[[Scenario, Outcome], bool]
     same: Optional[Callable[[Scenario, Outcome], bool]] = None
     only: Optional[Callable[[Scenario], bool]] = None
+    without: Optional[Callable[[Scenario], Scenario]] = None
 
 
 STRANDED = ("hang", "stranded")
@@ -49,6 +53,23 @@ def _ends_early(scenario: Scenario) -> bool:
 def _step(scenario: Scenario) -> int:
     source = repr(scenario.args.get("trainable"))
     return int(source.split("step=")[1].split(",")[0])
+
+
+def _without_faults(*kinds: str) -> Callable[[Scenario], Scenario]:
+    def without(scenario):
+        other = scenario.copy()
+        other.faults = [f for f in other.faults if f.kind not in kinds]
+        return other
+
+    return without
+
+
+def _without_early_ends(scenario: Scenario) -> Scenario:
+    other = scenario.copy()
+    source = repr(other.args["trainable"])
+    source = re.sub(r"length=lengths\(.*?\)", "length=None", source)
+    other.args["trainable"] = Source(source)
+    return other
 
 
 def _rule(*rules: str) -> Callable[[Finding], bool]:
@@ -104,6 +125,7 @@ TARGETS: List[Target] = [
         lambda f: f.rule in STRANDED and "raise" in _kinds(f.scenario),
         lambda s, o: bool(_kinds(s) & {"raise", "die"}),
         only=lambda s: bool(_kinds(s) & {"raise", "die"}),
+        without=_without_faults("raise", "die"),
     ),
     Target(
         "hyperband-early-end",
@@ -111,6 +133,7 @@ TARGETS: List[Target] = [
         ("hyperband",),
         lambda f: f.rule in STRANDED and _ends_early(f.scenario),
         lambda s, o: not s.faults and _ends_early(s) and "outside" not in s.args,
+        without=_without_early_ends,
     ),
     Target(
         "hyperband-arithmetic",
@@ -119,6 +142,7 @@ TARGETS: List[Target] = [
         lambda f: f.rule == "stranded" and _alone(f.scenario, f.outcome),
         _plain_alone,
         _alone,
+        only=lambda s: isinstance(s.scheduler_args["reduction_factor"], float),
     ),
     Target(
         "pbt-synch-terminated",
@@ -200,6 +224,7 @@ TARGETS: List[Target] = [
         lambda f: f.rule in STRANDED and "driver_death" in _kinds(f.scenario),
         lambda s, o: "driver_death" in _kinds(s),
         only=lambda s: "driver_death" in _kinds(s),
+        without=_without_faults("driver_death"),
     ),
 ]
 
@@ -257,6 +282,10 @@ def search(target: Target, seconds: float = 120.0, first_seed: int = 0) -> Hit:
         if not found:
             break
         finding = found[0]
+        if target.without is not None:
+            rule = run_scenario(target.without(finding.scenario)).rule
+            if rule == finding.rule or rule in STRANDED and finding.rule in STRANDED:
+                continue
         left = seconds - (time.perf_counter() - begin)
         scenario, outcome = shrink(
             finding.scenario, finding.outcome, min(20.0, left), target.same
