@@ -64,6 +64,7 @@ class Promotions:
         self._records = {}  # milestone -> {trial id: (score, order)}
         self._promoted = {}
         self._gone = {}
+        self._starting = {}  # trial id -> the milestone it was promoted from
         self._waits = {}  # the trials that the scheduler has paused
 
     def _is_on(self, monitor) -> bool:
@@ -112,7 +113,14 @@ class Promotions:
 
     def on_status(self, monitor, trial, before, status) -> None:
         trial_id = trial.trial_id
-        if trial_id not in self._waits or not self._is_on(monitor):
+        if not self._is_on(monitor):
+            return
+        milestone = self._starting.pop(trial_id, None)
+        if milestone is not None and status in (Trial.ERROR, Trial.TERMINATED):
+            # It never went on: its place passes to the next.
+            self._promoted[milestone].discard(trial_id)
+            self._gone[milestone].add(trial_id)
+        if trial_id not in self._waits:
             return
         milestone = self._top(trial_id)
         if milestone is None:
@@ -128,6 +136,7 @@ class Promotions:
         if before != Trial.PAUSED or status != Trial.PENDING:
             return
         del self._waits[trial_id]
+        self._starting[trial_id] = milestone
         record = self._records[milestone]
         ranked = sorted(
             (t for t in record if t not in self._gone[milestone]),
