@@ -7,6 +7,7 @@ import math
 import random
 import sys
 from collections import Counter
+from fractions import Fraction
 
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
@@ -17,6 +18,11 @@ CONTINUE, PAUSE, STOP = (
     TrialScheduler.PAUSE,
     TrialScheduler.STOP,
 )
+
+
+def floor_of(number, eta):
+    """``floor(number / eta)``, with `eta` as it was written, not as a float."""
+    return math.floor(number / Fraction(str(eta)))
 
 
 class Search:
@@ -110,7 +116,7 @@ class Controller:
             lambda trial: ladder._climbers[trial.trial_id].bracket,
             first[0].milestone if first else ladder.max_t,
             ladder.max_t,
-            first[0]._eta if first else 2,
+            first[0].reduction_factor if first else 2,
         )
         return self
 
@@ -364,7 +370,7 @@ class Referee:
 
     def is_promotable(self, trial):
         level = self.level(trial)
-        places = math.floor(len(self.rung(trial, level)) / self.eta) if level else 0
+        places = floor_of(len(self.rung(trial, level)), self.eta) if level else 0
         return self.waits(trial) and trial in self.ranking(trial, level)[:places]
 
     def paused(self, reporting=None):
@@ -492,7 +498,7 @@ class Referee:
         if 0 < search.total_samples < sys.maxsize:
             unborn = 0 if search.is_finished() else search.left
             most = len(rung) + may_come + unborn
-            limit = max(1, math.floor(most / self.eta))
+            limit = max(1, floor_of(most, self.eta))
             if nan or ranking.index(trial) >= limit:
                 return True
         if nan and not any(
@@ -509,7 +515,7 @@ class Referee:
             return False
         if self.finished or nan:
             return True
-        places = math.floor(len(rung) / self.eta)
+        places = floor_of(len(rung), self.eta)
         waiting = [t for t in ranking if t is trial or self.waits(t)]
         return places > 0 and waiting[0] is not trial
 

@@ -5,6 +5,7 @@ import pickle
 import sys
 
 import pytest
+from asha_stand_in import floor_of
 from hypothesis import given, settings, strategies as st
 
 from ray.tune.schedulers._asha_rungs import Ladder, Rung, milestones
@@ -48,7 +49,7 @@ class NaiveRung:
         )
 
     def best(self):
-        return self.ranking()[: math.floor(len(self.scores) / self.eta)]
+        return self.ranking()[: floor_of(len(self.scores), self.eta)]
 
     def promotable(self):
         return [n for n in self.best() if n in self.waiting]
@@ -64,7 +65,7 @@ class NaiveRung:
         return self.scores[best[-1]] if best else None
 
     def hopeless(self, most):
-        limit = max(1, math.floor(most / self.eta))
+        limit = max(1, floor_of(most, self.eta))
         good = set(self.ranking()[:limit])
         return self.waiting - good
 
@@ -168,7 +169,7 @@ def test_exactly_floor_when_all_are_recorded_first(eta, rising):
         for i in range(n):
             rung.record(f"t{i}", float(i if rising else -i))
             rung.park(f"t{i}")
-        places = math.floor(n / eta)
+        places = floor_of(n, eta)
         best = list(range(n))[::-1] if rising else list(range(n))
         assert promote_all(rung) == [f"t{i}" for i in best[:places]]
 
@@ -194,7 +195,7 @@ def test_streaming_is_algorithm_2(results, eta):
         rung.park(f"t{i}")
         seen.append((f"t{i}", score))
         numbers = [(name, s) for name, s in seen if is_number(s)]
-        top = sorted(numbers, key=lambda x: -x[1])[: math.floor(len(seen) / eta)]
+        top = sorted(numbers, key=lambda x: -x[1])[: floor_of(len(seen), eta)]
         candidates = [name for name, _ in top if name not in promoted]
         assert rung.next_promotion() == (candidates[0] if candidates else None)
         if candidates:
@@ -466,6 +467,14 @@ def test_cost_of_a_decision_is_logarithmic(order):
         costs[n] = CountingScore.comparisons / n
     # log2(8000) / log2(500) is 1.45; linear cost would give 16.
     assert costs[8000] < 2 * costs[500]
+
+
+@pytest.mark.parametrize(
+    "eta, n, places",
+    [(1.1, 33, 30), (1.1, 55, 50), (1.1, 66, 60), (2.2, 33, 15), (0.1 * 15, 3, 2)],
+)
+def test_places_are_exact_where_floats_are_not(eta, n, places):
+    assert Rung(1, eta).places_of(n) == places
 
 
 if __name__ == "__main__":

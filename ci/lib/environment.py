@@ -16,6 +16,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -208,8 +209,25 @@ class Environment:
     def __init__(self, name):
         self.name = name
         self.path = BUILD / name
-        self.python = self.path / "bin" / "python"
         self._stamp = self.path / "stamp.json"
+
+    @property
+    def python(self):
+        """The environment's Python, by a path without blanks.
+
+        Ray starts its workers through a shell that splits the path at them.
+        """
+        path = self.path
+        if any(character.isspace() for character in str(path)):
+            name = hashlib.sha256(str(path).encode()).hexdigest()[:16]
+            link = Path(
+                tempfile.gettempdir(), f"ray-tune-repaired-{os.getuid()}-{name}"
+            )
+            if not link.is_symlink() or os.readlink(link) != str(path):
+                link.unlink(missing_ok=True)
+                link.symlink_to(path)
+            path = link
+        return path / "bin" / "python"
 
     def _stamped(self):
         try:

@@ -3,6 +3,8 @@
 They look at what a scheduler keeps, and say nothing where it keeps something else.
 """
 
+from fractions import Fraction
+
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import HyperBandScheduler
 
@@ -74,7 +76,8 @@ class Promotions:
             try:
                 (bracket,) = monitor.scheduler._ladder.brackets
                 self._milestones = [rung.milestone for rung in bracket.rungs]
-                self._eta = bracket.rungs[0]._eta
+                rung = bracket.rungs[0]
+                self._eta = getattr(rung, "reduction_factor", None) or rung._eta
             except (AttributeError, IndexError, ValueError):
                 self._off = True
                 return False
@@ -142,7 +145,7 @@ class Promotions:
             (t for t in record if t not in self._gone[milestone]),
             key=lambda t: (_nan_last(record[t][0]), record[t][1]),
         )
-        places = int(len(record) / self._eta)
+        places = int(len(record) / Fraction(str(self._eta)))
         promoted = self._promoted[milestone]
         if trial_id in ranked[:places] and trial_id not in promoted:
             promoted.add(trial_id)

@@ -37,15 +37,6 @@ def _is_saved(trial: Trial) -> bool:
     )
 
 
-def _is_saved(trial: Trial) -> bool:
-    """Whether the checkpoint of a trial is as new as its last result."""
-    checkpoint = trial.latest_checkpoint_result
-    last_result = trial.run_metadata.last_result
-    return checkpoint is not None and checkpoint.metrics.get(
-        TRAINING_ITERATION
-    ) == last_result.get(TRAINING_ITERATION)
-
-
 class PausedActors:
     """Idle actors that hold the state of a paused trial.
 

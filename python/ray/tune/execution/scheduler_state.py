@@ -2,11 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import Optional
+from typing import Optional, Tuple
 
 from ray.tune.schedulers import TrialScheduler
 
-_FILE_TMPL = "scheduler-state-{}.pkl"
+# The name of the scheduler's class, and the session string.
+_FILE_TMPL = "scheduler-state-{}-{}.pkl"
 
 
 def _save_scheduler(scheduler: TrialScheduler, dirpath: str, session_str: str) -> bool:
@@ -20,7 +21,8 @@ def _save_scheduler(scheduler: TrialScheduler, dirpath: str, session_str: str) -
     Returns:
         False if the scheduler keeps no state, i.e. does not implement ``save()``.
     """
-    path = Path(dirpath, _FILE_TMPL.format(session_str))
+    name = type(scheduler).__name__
+    path = Path(dirpath, _FILE_TMPL.format(name, session_str))
     unfinished_path = path.with_suffix(".tmp")
     try:
         scheduler.save(unfinished_path.as_posix())
@@ -32,15 +34,23 @@ def _save_scheduler(scheduler: TrialScheduler, dirpath: str, session_str: str) -
     return True
 
 
-def _find_scheduler_state(dirpath: str) -> Optional[str]:
-    """Return the path of the newest state of a scheduler, None if there is none.
+def _find_scheduler_state(dirpath: str) -> Optional[Tuple[str, str]]:
+    """Find the newest state of a scheduler.
 
     Args:
         dirpath: Local directory to look in.
+
+    Returns:
+        The name of the scheduler's class and the path of its state, None if there is
+        no state.
     """
-    # The session string is a date, so the newest one is the last by name.
-    paths = sorted(Path(dirpath).glob(_FILE_TMPL.format("*")))
-    return paths[-1].as_posix() if paths else None
+    prefix, suffix = _FILE_TMPL.split("{}-{}")
+    found = []
+    for path in Path(dirpath).glob(_FILE_TMPL.format("*", "*")):
+        name, session_str = path.name[len(prefix) : -len(suffix)].split("-", 1)
+        # The session string is a date, so the newest one is the last.
+        found.append((session_str, name, path.as_posix()))
+    return max(found)[1:] if found else None
 
 
 def _restore_scheduler(scheduler: TrialScheduler, dirpath: str) -> bool:
@@ -52,10 +62,20 @@ def _restore_scheduler(scheduler: TrialScheduler, dirpath: str) -> bool:
 
     Returns:
         False if there is no state, or if the scheduler does not restore any.
+
+    Raises:
+        ValueError: If the newest state is that of another class of scheduler.
     """
-    path = _find_scheduler_state(dirpath)
-    if path is None:
+    found = _find_scheduler_state(dirpath)
+    if found is None:
         return False
+    saved_name, path = found
+    name = type(scheduler).__name__
+    if saved_name != name:
+        raise ValueError(
+            f"The run was saved with {saved_name}, but is restored with {name}. Pass "
+            f"the same scheduler to go on with its state."
+        )
     try:
         scheduler.restore(path)
     except NotImplementedError:

@@ -11,6 +11,7 @@ Hyperparameter Tuning", MLSys 2020 (https://arxiv.org/abs/1810.05934).
 
 import math
 from decimal import Context, Decimal
+from fractions import Fraction
 from heapq import heappop, heappush
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
@@ -99,7 +100,10 @@ class Rung:
 
     def __init__(self, milestone: Number, reduction_factor: Number):
         self.milestone = milestone
-        self._eta = reduction_factor
+        self.reduction_factor = reduction_factor
+        # As a ratio of integers, since 33 / 1.1 in floats is less than 30.
+        eta = Fraction(str(reduction_factor))
+        self._places_per, self._recorded_per = eta.denominator, eta.numerator
         self._records: Dict[str, _Record] = {}
         # The numbers among the records that hold a place or may get one, in two parts:
         # the best `places` of them, the worst on top, and the others, the best on top.
@@ -131,7 +135,7 @@ class Rung:
         return self.places_of(len(self._records))
 
     def places_of(self, num_recorded: int) -> int:
-        return int(num_recorded / self._eta)
+        return num_recorded * self._places_per // self._recorded_per
 
     @property
     def has_promotable(self) -> bool:
