@@ -317,6 +317,43 @@ def test_actor_that_dies_while_it_trains_counts_as_a_failure():
     assert record.statuses() == [Trial.ERROR]
 
 
+@pytest.mark.parametrize("trainable", [ClassTrainable, FunctionTrainable])
+def test_trial_that_a_callback_pauses_at_its_start_goes_on_from_its_checkpoint(
+    trainable,
+):
+    # Its actor was another trial's, and is reset, but not restored by then.
+    starts = []
+
+    class PausesSecondStart(tune.Callback):
+        def on_trial_start(self, iteration, trials, trial, **info):
+            if trial.trial_id.endswith("0"):
+                starts.append(trial)
+                if len(starts) == 2:
+                    cluster.controller.pause_trial(trial)
+
+    paused = set()
+
+    def decide(controller, trial, result):
+        if result["training_iteration"] == 2 and trial.trial_id not in paused:
+            paused.add(trial.trial_id)
+            return "PAUSE"
+        return "CONTINUE"
+
+    cluster = VirtualCluster(
+        ScriptedScheduler(decide),
+        num_samples=2,
+        slots=1,
+        trainable=trainable(),
+        callbacks=lambda: [PausesSecondStart()],
+        reuse_actors=True,
+        stop={"training_iteration": 4},
+    )
+    record = cluster.run(max_events=200)
+    assert len(starts) == 3
+    for results in record.results.values():
+        assert [r["training_iteration"] for r in results] == [1, 2, 3, 4]
+
+
 @pytest.mark.fixes("saved-twice")
 def test_checkpoint_that_is_registered_twice_is_not_deleted(tmp_path):
     # A function trainable that is asked to save again, before it has trained on,

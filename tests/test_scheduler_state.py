@@ -10,6 +10,7 @@ from virtual_cluster import (
     task_error,
 )
 
+from ray.tune import ResumeConfig
 from ray.tune.schedulers import ASHAScheduler, MedianStoppingRule
 
 
@@ -105,6 +106,59 @@ def test_state_that_cannot_be_restored_leaves_no_trial_behind(caplog):
     assert len(cluster.trials) == 3
     record = cluster.run(max_events=100)
     assert record.statuses() == ["TERMINATED"] * 3
+
+
+def test_state_of_another_class_of_scheduler_is_not_loaded(caplog):
+    schedulers = [ASHAScheduler(max_t=9)]
+    cluster = VirtualCluster(
+        lambda: schedulers.pop() if schedulers else _median(),
+        num_samples=3,
+        slots=1,
+        stop={"training_iteration": 3},
+        checkpoint_period=0,
+    ).start()
+    cluster.run_until(lambda: cluster.monitor.number > 4)
+    cluster.restart_driver()
+    assert "with AsyncHyperBandScheduler, but is restored with Median" in caplog.text
+    record = cluster.run(max_events=100)
+    assert record.statuses() == ["TERMINATED"] * 3
+
+
+@pytest.mark.fixes("restored-in-part")
+def test_error_of_a_hook_while_restoring_loses_no_trial():
+    fails = []
+
+    def on_add(controller, trial):
+        if fails and trial.trial_id.endswith("1"):
+            fails.clear()
+            raise ArithmeticError("what a pity")
+
+    cluster = _cluster(lambda: ScriptedScheduler(on_add=on_add), check=False).start()
+    cluster.run_until(lambda: cluster.monitor.number > 4)
+    assert len(cluster.trials) == 3
+    fails.append(True)
+    with pytest.raises(ArithmeticError, match="what a pity"):
+        cluster.restart_driver()
+    cluster.restart_driver()
+    assert len(cluster.trials) == 3
+    cluster.run(max_events=100)
+    assert [trial.status for trial in cluster.trials] == ["TERMINATED"] * 3
+
+
+@pytest.mark.fixes("fail-fast-restored")
+def test_run_that_failed_fast_goes_on_after_a_restore(tmp_path):
+    kwargs = {"fail_fast": True, "storage_path": str(tmp_path)}
+    faults = [task_error("train", trial=0, nth=2)]
+    first = _cluster(ScriptedScheduler, faults=faults, **kwargs)
+    assert "ERROR" in first.run(max_events=50).statuses()
+    errored = ResumeConfig.ResumeType.RESUME
+    second = _cluster(
+        ScriptedScheduler, resume=ResumeConfig(errored=errored), check=False, **kwargs
+    )
+    second.run(max_events=50)
+    [trial] = [trial for trial in second.trials if trial.num_failures]
+    assert trial.status == "TERMINATED"
+    assert trial.run_metadata.last_result["training_iteration"] == 3
 
 
 @pytest.mark.fixes("retry-changes-bracket")
