@@ -20,7 +20,7 @@ def small(**args) -> Scenario:
 @pytest.mark.fixes("explorer")
 @pytest.mark.timeout(180)
 def test_random_histories_keep_the_invariants():
-    report = explorer.explore(seconds=15, look_behind=False)
+    report = explorer.explore(seconds=15, max_histories=600, look_behind=False)
     assert report.histories >= 50
     assert set(report.per_family) == set(explorer.FAMILIES)
     messages = [
