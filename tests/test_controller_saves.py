@@ -9,6 +9,7 @@ from virtual_cluster import (
     InvariantViolation,
     ScriptedScheduler,
     VirtualCluster,
+    actor_death,
     saturating,
     task_error,
 )
@@ -224,6 +225,35 @@ def test_failed_save_of_a_trial_declared_paused_is_handled(max_failures, end):
     record = cluster.run(max_events=200)
     assert record.statuses() == [end]
     assert cluster.trials[0].num_failures == 1
+
+
+@pytest.mark.fixes("save-into-the-directory-of-another")
+@pytest.mark.parametrize("how", ["dropped", "actor died"])
+def test_save_that_is_given_up_leaves_its_directory_alone(how):
+    # It may be written to still, and what it has written would be mixed with the next.
+    def decide(controller, trial, result):
+        if result["training_iteration"] == 1 and not seen:
+            seen.append(1)
+            return "PAUSE"
+        return "CONTINUE"
+
+    seen = []
+    cluster = VirtualCluster(
+        ScriptedScheduler(decide),
+        num_samples=1,
+        costs=Costs(save=2),
+        faults=[actor_death("save", trial=0, nth=1)] if how == "actor died" else [],
+        max_failures=1,
+        stop={"training_iteration": 3},
+        checkpoint_config=CheckpointConfig(checkpoint_at_end=True),
+    ).start()
+    cluster.run_until(lambda: cluster.trials and cluster.trials[0].is_saving)
+    if how == "dropped":
+        with cluster.active():
+            cluster.controller.pause_trial(cluster.trials[0], should_checkpoint=False)
+    record = cluster.run(max_events=200)
+    assert record.statuses() == ["TERMINATED"]
+    assert _registered_dirs(cluster.trials[0]) == ["checkpoint_000001"]
 
 
 @pytest.mark.fixes("choice-still-saving")

@@ -9,9 +9,11 @@ import warnings
 import numpy as np
 import pytest
 from virtual_cluster import (
+    Act,
     ClassTrainable,
     Costs,
     FunctionTrainable,
+    MixedCurve,
     VirtualCluster,
     actor_death,
     driver_death,
@@ -353,6 +355,23 @@ def test_exploit_is_given_up_when_the_donor_fails(fault):
     # Nobody was stopped for the 20 s
     times = sorted(time for time, trial, _, _ in record.decisions)
     assert max(b - a for a, b in itertools.pairwise(times)) < 10
+
+
+@pytest.mark.fixes("save-into-the-directory-of-another")
+def test_save_that_is_dropped_gives_no_checkpoint_to_clone():
+    # What the donor saves next would be in the same directory.
+    VirtualCluster(
+        pbt(time_attr="t", perturbation_interval=2, require_attrs=False),
+        num_samples=4,
+        slots=1,
+        seed=5551,
+        costs=Costs(start=(0.5, 2.0), save=0, restore=0.1, reset=1, stop=0.1),
+        param_space={"x": tune.uniform(0, 1)},
+        trainable=ClassTrainable(MixedCurve(step=3)),
+        reuse_actors=True,
+        stop={"training_iteration": 5},
+        outside=[Act("event", 5, "drop_trial", 1), Act("event", 5, "drop_trial", 0)],
+    ).run(max_events=1000)
 
 
 @pytest.mark.fixes("ray#58483")

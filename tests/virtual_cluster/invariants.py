@@ -248,6 +248,14 @@ class Monitor:
                 ref.trial_id,
             )
 
+    def on_overwritten(self, trial_id: str, path: str) -> None:
+        self.broken(
+            "checkpoint-overwritten",
+            f"two saves have written to {_name(path)}; files of the first may be left "
+            f"in the second",
+            trial_id,
+        )
+
     def on_fault(self, fault, ref) -> None:
         self.faults_fired.append(fault)
         self.log("fault", ref.trial_id, f"will hit {ref.method}: {fault!r}")

@@ -218,6 +218,7 @@ class Runtime:
         self.idle_steps = 0
         self.idle_left = 0
         self.contents: Dict[str, Dict] = {}
+        self.written: set = set()  # the checkpoints of this driver
         self.trial_numbers: Dict[str, int] = {}
         self._rng = random.Random(seed * 1000003 + 17)
         self._heap: List = []
@@ -454,6 +455,9 @@ class Runtime:
         storage._update_checkpoint_index({})
         path = storage.checkpoint_fs_path
         os.makedirs(path, exist_ok=True)
+        if path in self.written and self.monitor is not None:
+            self.monitor.on_overwritten(actor.trial_id, path)
+        self.written.add(path)
         self.contents[path] = {
             "trial_id": actor.trial_id,
             "progress": progress,
@@ -651,6 +655,7 @@ class Runtime:
             for actor in list(node.actors.values()):
                 self.kill(actor, "its driver died")
         self._heap.clear()
+        self.written.clear()  # The numbers of its last checkpoints are lost with it.
 
 
 def _num_buffered(cost: float, buffer_time_s: float, max_buffer_length: float) -> int:

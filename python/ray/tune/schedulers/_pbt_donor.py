@@ -34,6 +34,8 @@ class _DonorCheckpoint:
         self._time = time
         self._metrics = metrics
         self._save = save
+        # Whether the controller is to register what was saved with the donor
+        self._was_tracked = donor.temporary_state.saving_to is save
         self._latest_before = donor.latest_checkpoint_result
         self._result: Optional[_TrainingResult] = None
         self._holder = f"donor_{donor.trial_id}"
@@ -56,8 +58,11 @@ class _DonorCheckpoint:
             return True
         latest = self._donor.latest_checkpoint_result
         if latest is self._latest_before:
-            # Nothing was registered: the save failed, or gave no checkpoint.
-            latest = self._save.resolve(block=False)
+            # The save failed, was dropped, gave nothing, or what it had given before.
+            saved = self._save.resolve(block=False)
+            if self._was_tracked and not _is_same(saved, latest):
+                saved = None
+            latest = saved
         self._save = None
         if latest and latest.checkpoint:
             self._take(latest)
@@ -121,3 +126,15 @@ class _DonorCheckpoint:
         """Let go of the checkpoint, unless a clone holds it."""
         self._save = self._result = None
         self.owner.release_checkpoint(holder=self._holder)
+
+
+def _is_same(
+    result: Optional[_TrainingResult], other: Optional[_TrainingResult]
+) -> bool:
+    """Whether two results have the same checkpoint."""
+    checkpoints = [r.checkpoint for r in (result, other) if r is not None]
+    return (
+        len(checkpoints) == 2
+        and None not in checkpoints
+        and checkpoints[0].path == checkpoints[1].path
+    )
