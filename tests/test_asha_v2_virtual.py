@@ -9,8 +9,8 @@ from virtual_cluster import (
     Costs,
     FunctionTrainable,
     VirtualCluster,
+    drawing,
     driver_death,
-    scenarios,
 )
 
 from ray.tune.schedulers import ASHAv2, ResourceChangingScheduler
@@ -66,7 +66,7 @@ def test_deferred_with_one_slot_sees_everyone_first(slots):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_scenario(seed):
-    scenarios.draw(seed, "asha_v2").cluster(quiet=True).run(max_events=3000)
+    drawing.draw(seed, "asha_v2").cluster(quiet=True).run(max_events=3000)
 
 
 @pytest.mark.parametrize("after", [5, 12, 20, 30])

@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from virtual_cluster import VirtualCluster, explorer, scenarios
+from virtual_cluster import VirtualCluster, drawing, explorer, scenarios
 from virtual_cluster.scenarios import Scenario, Source
 from virtual_cluster.shrink import causes, shrink
 
@@ -33,7 +33,7 @@ def test_random_histories_keep_the_invariants():
 
 @pytest.mark.parametrize("family", sorted(explorer.FAMILIES))
 def test_drawing_is_determined_by_the_seed(family):
-    first, second = (scenarios.draw(7, family) for _ in range(2))
+    first, second = (drawing.draw(7, family) for _ in range(2))
     assert first.sources() == second.sources()
     assert first.scheduler_source() == second.scheduler_source()
     assert first.family == family
@@ -42,7 +42,7 @@ def test_drawing_is_determined_by_the_seed(family):
 @pytest.mark.parametrize("family", sorted(explorer.FAMILIES))
 def test_outcome_is_determined_by_the_seed(family):
     first, second = (
-        explorer.run_scenario(scenarios.draw(11, family), full=True) for _ in range(2)
+        explorer.run_scenario(drawing.draw(11, family), full=True) for _ in range(2)
     )
     assert first.digest == second.digest
     assert first.events == second.events
@@ -67,7 +67,7 @@ def test_every_order_is_bounded():
 @pytest.mark.skipif("asha_v2" not in explorer.FAMILIES, reason="Only we have ASHAv2.")
 def test_promotions_are_checked():
     # The check says nothing where it does not know the scheduler's rungs.
-    cluster = scenarios.draw(3, "asha_v2").cluster(quiet=True, faults=(), check=False)
+    cluster = drawing.draw(3, "asha_v2").cluster(quiet=True, faults=(), check=False)
     cluster.run()
     (check,) = (c for c in cluster.monitor.checks if type(c).__name__ == "Promotions")
     assert not check._off
@@ -75,7 +75,7 @@ def test_promotions_are_checked():
 
 
 def test_scenario_is_printed_as_a_test():
-    scenario = scenarios.draw(5, "planned")
+    scenario = drawing.draw(5, "planned")
     source = scenario.test_source("hang", "nothing happens")
     names = dict(scenarios.namespace(), VirtualCluster=VirtualCluster)
     exec(compile(source, "pasted", "exec"), names)

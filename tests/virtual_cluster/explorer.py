@@ -7,8 +7,9 @@ import traceback
 from typing import Dict, Iterable, List, NamedTuple, Optional
 
 from .cluster import ScriptedChooser
+from .drawing import FAMILIES, draw
 from .invariants import InvariantViolation
-from .scenarios import FAMILIES, Scenario, draw
+from .scenarios import Scenario
 
 MAX_EVENTS = 1500
 
