@@ -5,6 +5,7 @@ They look at what a scheduler keeps, and say nothing where it keeps something el
 
 from fractions import Fraction
 
+from .duties import duties
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import HyperBandScheduler
 
@@ -20,7 +21,7 @@ class HyperBandStranded:
     def __init__(self):
         self._suspect = {}
 
-    def __call__(self, monitor, controller) -> None:
+    def after_step(self, monitor, controller) -> None:
         scheduler = monitor.scheduler
         if type(scheduler) is not HyperBandScheduler:
             return
@@ -87,7 +88,7 @@ class Promotions:
                 self._gone[milestone] = set()
         return True
 
-    def driver_died(self) -> None:
+    def driver_died(self, monitor) -> None:
         self._off = True
 
     def on_result(self, monitor, trial, result) -> None:
@@ -166,9 +167,6 @@ class Promotions:
             )
         promoted.add(trial_id)
 
-    def __call__(self, monitor, controller) -> None:
-        pass
-
 
 def _nan_last(score):
     return (1, 0) if score != score else (0, -score)
@@ -178,6 +176,6 @@ def checks():
     """Make the invariants of single schedulers.
 
     Returns:
-        A list of functions ``f(monitor, controller)``; some have hooks of their own.
+        A list of objects with hooks of ``Monitor._tell``.
     """
-    return [HyperBandStranded(), Promotions()]
+    return [HyperBandStranded(), Promotions(), *duties()]

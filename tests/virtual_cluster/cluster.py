@@ -1,5 +1,6 @@
 """A virtual cluster: one Tune experiment, run without Ray, event by event."""
 
+import contextlib
 import os
 import pickle
 import random
@@ -13,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 from . import observe, trainables
 from .checks import checks
 from .clock import VirtualClock, VirtualTime
-from .faults import Fault, FaultPlan
+from .faults import Fault, FaultPlan, HookFault
 from .invariants import InvariantViolation, Monitor
 from .observe import MonitorCallback, ObservedController, ObservedEventManager
 from .patching import (
@@ -29,6 +30,7 @@ from .storage import VirtualExperiment
 from .trainables import ClassTrainable, VirtualTrainable
 from ray import cloudpickle, tune
 from ray.tune import CheckpointConfig, ResumeConfig
+from ray.tune.error import TuneError
 from ray.tune.execution.placement_groups import (
     PlacementGroupFactory,
     resource_dict_to_pg_factory,
@@ -188,6 +190,11 @@ class VirtualCluster:
         idle_steps: How many steps of the controller without an event there are before
             time leaps to the next one.
         stall_timeout_s: ``TUNE_STALL_TIMEOUT_S``; 0 leaves it to ``detect_hangs``.
+        may_stall: Whether the run may come to a point where nothing can happen, as with
+            a scheduler that never resumes what it pauses. The controller has to end it
+            with an error after ``stall_timeout_s``.
+        resume_after: How many times the experiment is restored once it has ended, and
+            what failed is tried again.
         detect_hangs: Whether a run in which nothing can happen any more violates an
             invariant. If not, such a run goes on: each step takes a virtual second.
         env: More environment variables.
@@ -234,6 +241,8 @@ class VirtualCluster:
         lag: tuple = (0.0, 0.0),
         idle_steps: int = 0,
         stall_timeout_s: float = 0,
+        may_stall: bool = False,
+        resume_after: int = 0,
         detect_hangs: bool = True,
         env: Optional[Dict[str, str]] = None,
         check: bool = True,
@@ -268,7 +277,10 @@ class VirtualCluster:
         self._reserve = reserve
         self._resume = resume
         self._check = check
-        self._detect_hangs = detect_hangs
+        self._may_stall = may_stall
+        self._stall_timeout_s = stall_timeout_s
+        self._resume_after = resume_after
+        self._detect_hangs = detect_hangs and not may_stall
         self._on_event = on_event
         self._lag = lag
         self._lag_rng = random.Random(seed * 104729 + 3)
@@ -444,6 +456,7 @@ class VirtualCluster:
             raise ValueError(
                 "The scheduler has a metric or mode of its own: pass metric=None."
             )
+        self.monitor.buffer_length = int(self._env["TUNE_RESULT_BUFFER_LENGTH"])
         period = self._checkpoint_period
         self.resource_manager = VirtualResourceManager(self.nodes, self._reserve)
         self.experiment = experiment
@@ -464,7 +477,7 @@ class VirtualCluster:
         if period is None:
             # Not even the first snapshot, and none that is forced if nobody restores.
             self.controller._checkpoint_manager._last_save_time = 0.0
-            if not self.plan.snapshots:
+            if not self.plan.snapshots and not self._resume_after:
                 manager = self.controller._checkpoint_manager
                 manager._sync_every_n_trial_checkpoints = None
         if not self.controller.resumed:
@@ -502,8 +515,11 @@ class VirtualCluster:
             self.controller.step()
         except BlockedForever as exc:
             monitor.broken("blocked", str(exc))
-        except Exception:
-            if monitor.violation is None or not self._check:
+        except Exception as exc:
+            fault = _hook_that_failed(exc)
+            if fault is not None and monitor.violation is None:
+                self._hook_failed(exc, fault)
+            elif monitor.violation is None or not self._check:
                 raise
         monitor.after_step(self.controller)
         if monitor.number == handled:
@@ -534,6 +550,14 @@ class VirtualCluster:
             return
         if not self._detect_hangs:
             self.clock.advance_to(self.clock.now + 1.0)
+            if self._may_stall and (
+                self._steps_without_event > 3 * self._stall_timeout_s + 10
+            ):
+                self.monitor.broken(
+                    "stall",
+                    f"nothing can happen any more, and the run does not end after "
+                    f"{self._stall_timeout_s} s",
+                )
             return
         if self._quiet < len(_QUIET):
             self.clock.advance_to(self.clock.now + _QUIET[self._quiet])
@@ -574,7 +598,7 @@ class VirtualCluster:
             self._storage_full_until = self.monitor.number + int(fault.duration)
             self._set_storage_full(True)
         elif fault.kind == "driver_death":
-            self._restart()
+            self._restart(moved=fault.moved)
 
     def _act(self, act: Act) -> None:
         trials = {
@@ -601,9 +625,13 @@ class VirtualCluster:
         with self.active():
             self._restart()
 
-    def _restart(self) -> None:
+    def _restart(
+        self, resume_config: Optional[ResumeConfig] = None, moved: bool = False
+    ) -> None:
         self.num_restarts += 1
         self.runtime.lose_driver()
+        if moved:
+            self._move()
         self.monitor.driver_died()
         self.monitor.log("driver_death", None)
         self.resource_manager.clear()
@@ -613,7 +641,7 @@ class VirtualCluster:
         self.monitor.scheduler = scheduler
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self._set_up_active(scheduler, ResumeConfig())
+            self._set_up_active(scheduler, resume_config or ResumeConfig())
         if not self.controller.resumed:
             return
         if type(scheduler).save is TrialScheduler.save:
@@ -631,6 +659,64 @@ class VirtualCluster:
                     trial.trial_id,
                 )
 
+    def _move(self) -> None:
+        """Move the experiment to another directory, and what was saved with it."""
+        before = os.path.join(self.storage_path, "experiment")
+        self.storage_path = os.path.join(self.storage_path, f"moved{self.num_restarts}")
+        after = os.path.join(self.storage_path, "experiment")
+        self.runtime.move(before, after)
+
+    def _hook_failed(self, exc: Exception, fault: str) -> None:
+        """The run has ended with what a hook raised: is it named, and is all there?
+
+        Args:
+            exc: The error that ended the run.
+            fault: The name of the hook that was hit.
+        """
+        monitor = self.monitor
+        if fault not in str(exc).replace(f"fault in {fault}", ""):
+            monitor.broken("hook-unnamed", f"the error does not name {fault}: {exc}")
+        handled = {
+            trial_id: max((r.get("training_iteration", 0) for r in results), default=0)
+            for trial_id, results in monitor.results.items()
+        }
+        with contextlib.suppress(Exception):
+            self.controller.cleanup()
+        if not os.path.isdir(self.experiment.storage.experiment_fs_path):
+            monitor.broken("result-lost", "the run cannot be restored")
+            return
+        finished = {
+            trial.trial_id
+            for trial in self.controller.get_trials()
+            if trial.is_finished()
+        }
+        self._restart()
+        if not self.controller.resumed:
+            monitor.broken("result-lost", "the run cannot be restored")
+        for trial in self.controller.get_trials():
+            last = (trial.last_result or {}).get("training_iteration", 0)
+            if last < handled.get(trial.trial_id, 0) and trial.trial_id in finished:
+                monitor.broken(
+                    "result-lost",
+                    f"iteration {handled[trial.trial_id]} was handled before the hook "
+                    f"raised, and the restored trial is at {last}",
+                    trial.trial_id,
+                )
+
+    def _stalled(self, exc: TuneError) -> None:
+        monitor = self.monitor
+        for trial in self.controller.get_trials():
+            if not trial.is_finished() and trial.trial_id not in str(exc):
+                monitor.broken(
+                    "stall",
+                    f"the error does not name the trial, which is {trial.status}",
+                    trial.trial_id,
+                )
+        self.finished = True
+        self.end = self.clock.now
+        self.controller.cleanup()
+        monitor.after_cleanup(self.controller, self.resource_manager)
+
     def run(self, max_events: int = 100_000) -> RunRecord:
         """Run the experiment to its end, and check what is left of it.
 
@@ -645,14 +731,33 @@ class VirtualCluster:
         """
         self.start()
         with self.active():
-            while not self.controller.is_finished():
-                self._step()
-                if self.monitor.violation is not None:
-                    break
-                if self.monitor.number >= max_events:
-                    self.monitor.broken("endless", f"no end after {max_events} events")
-                    break
+            self._run_to_end(max_events)
+            while self._resume_after and self.monitor.violation is None:
+                self._resume_after -= 1
+                self._resume_what_ended()
+                self._run_to_end(max_events)
             return self._finish()
+
+    def _run_to_end(self, max_events: int) -> None:
+        monitor = self.monitor
+        while not self.controller.is_finished() and not self.finished:
+            try:
+                self._step()
+            except TuneError as exc:
+                if not self._may_stall or "stalled" not in str(exc):
+                    raise
+                self._stalled(exc)
+            if monitor.violation is not None:
+                return
+            if monitor.number >= max_events:
+                monitor.broken("endless", f"no end after {max_events} events")
+                return
+
+    def _resume_what_ended(self) -> None:
+        self.monitor.at_end(self.controller, self.resource_manager)
+        self.controller.checkpoint(force=True, wait=True)
+        self.controller.cleanup()
+        self._restart(ResumeConfig(errored=ResumeConfig.ResumeType.RESUME))
 
     def run_until(self, condition: Callable[[], bool], max_events: int = 100_000):
         """Step until a condition holds.
@@ -766,6 +871,15 @@ class VirtualCluster:
         """
         view = self.monitor.view(trial.trial_id)
         return {kind: n for kind, n in view.in_flight.items() if n > 0}
+
+
+def _hook_that_failed(exc: Optional[BaseException]) -> Optional[str]:
+    """Name the hook that a fault has hit, if this came of one."""
+    while exc is not None:
+        if type(exc) is HookFault:
+            return str(exc).split()[-1]
+        exc = exc.__cause__ or exc.__context__
+    return None
 
 
 def _trial_dirname(trial) -> str:

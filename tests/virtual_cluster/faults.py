@@ -10,9 +10,10 @@ class Fault:
 
     Args:
         kind: ``raise``, ``die``, ``preempt``, ``slow`` (faults of one task);
-            ``node_loss``, ``storage_full``, ``driver_death`` (faults of the cluster).
+            ``node_loss``, ``storage_full``, ``driver_death`` (faults of the cluster);
+            ``hook`` (a fault of the scheduler).
         method: The task that is hit: ``start``, ``train``, ``save``, ``restore``,
-            ``reset`` or ``stop``.
+            ``reset`` or ``stop``. For ``hook``: the hook that raises.
         trial: Number of the trial that is hit, in the order they were added (from 0).
         nth: The how-manieth task of this kind and trial is hit (from 1).
         after: For faults of the cluster: the number of events after which it happens.
@@ -22,6 +23,8 @@ class Fault:
             never). For ``storage_full``: events until there is room again.
         stale: For ``driver_death``: how many events before it the last snapshot of the
             experiment was stored.
+        moved: For ``driver_death``: whether the experiment is moved to another
+            directory before it is restored.
     """
 
     kind: str
@@ -33,6 +36,7 @@ class Fault:
     node: int = 0
     duration: float = 0
     stale: int = 0
+    moved: bool = False
 
     def __repr__(self) -> str:
         if self.kind in ("raise", "die", "preempt"):
@@ -45,7 +49,10 @@ class Fault:
                 f"factor={self.factor})"
             )
         if self.kind == "driver_death":
-            return f"driver_death(after={self.after}, stale={self.stale})"
+            moved = ", moved=True" if self.moved else ""
+            return f"driver_death(after={self.after}, stale={self.stale}{moved})"
+        if self.kind == "hook":
+            return f"hook_error({self.method!r}, nth={self.nth})"
         if self.kind == "storage_full":
             return f"storage_full(after={self.after}, duration={self.duration})"
         return (
@@ -137,17 +144,35 @@ def storage_full(after: int, duration: int = 10) -> Fault:
     return Fault("storage_full", after=after, duration=duration)
 
 
-def driver_death(after: int, stale: int = 0) -> Fault:
+def driver_death(after: int, stale: int = 0, moved: bool = False) -> Fault:
     """The driver dies after so many events; the experiment is restored from disk.
 
     Args:
         after: The number of events after which it happens.
         stale: How many events before it the last snapshot was stored.
+        moved: Whether the experiment is moved to another directory first.
 
     Returns:
         The fault.
     """
-    return Fault("driver_death", after=after, stale=stale)
+    return Fault("driver_death", after=after, stale=stale, moved=moved)
+
+
+def hook_error(hook: str, nth: int = 1) -> Fault:
+    """The n-th call of a hook of the scheduler raises; then the run is restored.
+
+    Args:
+        hook: The name of the hook, as ``on_trial_result``.
+        nth: Which call of it.
+
+    Returns:
+        The fault.
+    """
+    return Fault("hook", hook, nth=nth)
+
+
+class HookFault(Exception):
+    """What a hook raises that a fault hits."""
 
 
 class FaultPlan:
@@ -163,12 +188,15 @@ class FaultPlan:
         self._events: Dict[int, List[Fault]] = {}
         self._counts: Dict[Tuple, int] = {}
         self._methods = set()
+        self._hooks: Dict[Tuple, Fault] = {}
         self.snapshots = set()  # after how many events a snapshot is stored
         for fault in self.faults:
             if fault.after is not None:
                 self._events.setdefault(fault.after, []).append(fault)
                 if fault.kind == "driver_death":
                     self.snapshots.add(max(0, fault.after - fault.stale))
+            elif fault.kind == "hook":
+                self._hooks[(fault.method, fault.nth)] = fault
             else:
                 self._tasks[(fault.trial, fault.method, fault.nth)] = fault
                 self._methods.add(fault.method)
@@ -188,6 +216,20 @@ class FaultPlan:
         key = (trial, method)
         nth = self._counts[key] = self._counts.get(key, 0) + 1
         return self._tasks.get((trial, method, nth))
+
+    def for_hook(self, hook: str) -> Optional[Fault]:
+        """Count a call of a hook and return the fault that hits it, if any.
+
+        Args:
+            hook: The name of the hook.
+
+        Returns:
+            The fault, or None.
+        """
+        if not self._hooks:
+            return None
+        nth = self._counts[hook] = self._counts.get(hook, 0) + 1
+        return self._hooks.get((hook, nth))
 
     def for_event(self, number: int) -> List[Fault]:
         """Return the cluster's faults that happen after this event.

@@ -16,6 +16,7 @@ Exemptions of "each result is handled exactly once, in order" (rule 4):
 
 from typing import Any, Dict, List, NamedTuple, Optional
 
+from .faults import HookFault
 from ray.tune.experiment import Trial
 from ray.tune.result import RESULT_DUPLICATE
 
@@ -130,14 +131,18 @@ class Monitor:
         self.in_stop_all = False
         self.in_action = None  # the trial whose decision is carried out
         self.scheduler = None
-        self.stored_paused: set = set()  # the trials that are PAUSED in the snapshot
+        self.stored: set = set()  # the trials in the snapshot
+        self.stored_paused: set = set()  # those of them that are PAUSED there
+        self.buffer_length = 1  # as Tune was told
+        self.num_failures = 0  # that this driver has seen
         self._keep = keep_events
         self._views: Dict[str, _View] = {}
         self._dirty: set = set()
         self._pending: Dict[int, Any] = {}  # id(result) -> (result, ref, index)
         self._of_ref: Dict[Any, List[int]] = {}
         self._last_choice = None
-        self.checks: List = []  # further invariants: f(monitor, controller)
+        self.checks: List = []  # further invariants, with the hooks of ``_tell``
+        self._listeners: Dict[str, List] = {}
 
     # Bookkeeping
 
@@ -175,22 +180,23 @@ class Monitor:
             )
 
     def _tell(self, hook: str, *args) -> None:
-        for check in self.checks:
-            method = getattr(check, hook, None)
-            if method is not None:
-                method(self, *args)
+        listeners = self._listeners.get(hook)
+        if listeners is None:
+            found = (getattr(check, hook, None) for check in self.checks)
+            listeners = self._listeners[hook] = [method for method in found if method]
+        for method in listeners:
+            method(self, *args)
 
     def driver_died(self) -> None:
         """Forget what only the driver knew."""
-        for check in self.checks:
-            if hasattr(check, "driver_died"):
-                check.driver_died()
+        self._tell("driver_died")
         self._views.clear()
         self._dirty.clear()
         self._pending.clear()
         self._of_ref.clear()
         self.stopping_all = False
         self.in_action = None
+        self.num_failures = 0
         self.changes += 1
 
     # What the driver asks of actors
@@ -221,6 +227,14 @@ class Monitor:
             if view.trained != ref.incarnation:
                 view.trained = ref.incarnation
                 self._check_resumed(view, ref)
+            if method == "train_buffered" and ref.args[1] > self.buffer_length:
+                self.broken(
+                    "buffer-length",
+                    f"{ref.args[1]} results are to be buffered, where the buffer's "
+                    f"length was set to {self.buffer_length}",
+                    trial_id,
+                )
+        self._tell("on_submit", ref)
         self._dirty.add(trial_id)
 
     def _check_resumed(self, view: _View, ref) -> None:
@@ -336,6 +350,9 @@ class Monitor:
         name = "started" if ref.method == "__ray_ready__" else ref.method
         if ref.error is None:
             detail = ""
+            if ref.method == "reset" and ref.value is False:
+                self._tell("on_failure", ref)
+                self.num_failures += 1
             if ref.method == "train" and ref.value is not None:
                 iteration = ref.value.get("training_iteration")
                 detail = "end" if iteration is None else f"iteration {iteration}"
@@ -346,6 +363,8 @@ class Monitor:
                     view.stop = "its function ended"
         else:
             self._forget(ref)  # of a buffer that failed nothing arrives
+            self._tell("on_failure", ref)
+            self.num_failures += 1
             view.failed = True
             if view.failed_seq is None:
                 view.failed_seq = ref.seq
@@ -379,6 +398,43 @@ class Monitor:
             view.stop = "restored as finished"
         self.changes += 1
         self._dirty.add(trial.trial_id)
+
+    def on_hook(self, hook: str, trial) -> None:
+        """A hook of the scheduler is called; it raises if a fault hits it.
+
+        Args:
+            hook: Its name.
+            trial: The trial that it is called for, or None.
+
+        Raises:
+            HookFault: If a fault hits it.
+        """
+        fault = self.runtime.faults.for_hook(hook)
+        if fault is not None:
+            self.faults_fired.append(fault)
+            self.log("fault", trial and trial.trial_id, repr(fault))
+            raise HookFault(f"fault in {hook}")
+        self._tell("on_hook", hook, trial)
+
+    def on_searcher_complete(self, trial_id, result, error) -> None:
+        self._tell("on_searcher_complete", trial_id, result, error)
+
+    def on_stop_all(self, controller) -> None:
+        """The whole experiment is being stopped.
+
+        Args:
+            controller: The controller.
+        """
+        if (
+            controller._fail_fast
+            and not self.num_failures
+            and not controller._stopper.stop_all()
+        ):
+            self.broken(
+                "unasked-stop",
+                "the experiment is stopped as if a trial had failed, but none has "
+                "since it was restored",
+            )
 
     def on_decision(self, trial, result: Dict, decision: str) -> None:
         iteration = result.get("training_iteration")
@@ -528,8 +584,7 @@ class Monitor:
                     f"max_concurrent={self.max_concurrent}",
                     holding[-1],
                 )
-        for check in self.checks:
-            check(self, controller)
+        self._tell("after_step", controller)
 
     def nothing_left(self, controller, seconds: float) -> None:
         """Nothing is in flight and nothing was started for some time.
@@ -567,6 +622,7 @@ class Monitor:
             controller: The controller.
             resources: The resource manager.
         """
+        self._tell("at_end", controller)
         for trial in controller.get_trials():
             if not trial.is_finished():
                 self.broken(

@@ -5,12 +5,15 @@ listened to: the event manager and the controller through subclasses that call
 ``super()``, a scheduler through its hooks while the cluster is active.
 """
 
+import functools
+
 from ray.air.execution._internal.event_manager import RayEventManager
 from ray.tune.callback import Callback
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 
 _active = []
+_ENDS = ("on_trial_complete", "on_trial_remove")
 
 
 def current():
@@ -87,6 +90,7 @@ class ObservedController(TuneController):
         super().save_to_dir()
         monitor = current()
         if not monitor.runtime.storage_full:
+            monitor.stored = {trial.trial_id for trial in self._trials}
             monitor.stored_paused = {
                 trial.trial_id for trial in self._trials if trial.status == Trial.PAUSED
             }
@@ -103,10 +107,13 @@ class ObservedController(TuneController):
     def _stop_experiment_if_needed(self):
         monitor = current()
         monitor.in_stop_all = True
+        stopping = monitor.stopping_all
         try:
             return super()._stop_experiment_if_needed()
         finally:
             monitor.in_stop_all = False
+            if monitor.stopping_all and not stopping:
+                monitor.on_stop_all(self)
 
 
 def scheduler_patches(scheduler, get_monitor):
@@ -120,23 +127,42 @@ def scheduler_patches(scheduler, get_monitor):
         A list of ``(cls, name, value)``.
     """
     cls = type(scheduler)
-    decide, choose = cls.on_trial_result, cls.choose_trial_to_run
+    # A hook may call another one for the same trial: only the controller's call counts.
+    inside = []
 
-    def on_trial_result(self, tune_controller, trial, result):
-        decision = decide(self, tune_controller, trial, result)
-        monitor = get_monitor()
-        if monitor is not None and self is monitor.scheduler:
-            monitor.on_decision(trial, result, decision)
-        return decision
+    def observed(name, tell):
+        hook = getattr(cls, name)
 
-    def choose_trial_to_run(self, tune_controller, *args, **kwargs):
-        trial = choose(self, tune_controller, *args, **kwargs)
-        monitor = get_monitor()
-        if monitor is not None and self is monitor.scheduler:
-            monitor.on_choice(trial)
-        return trial
+        @functools.wraps(hook)
+        def wrapper(self, tune_controller, *args, **kwargs):
+            monitor = get_monitor()
+            if monitor is None or self is not monitor.scheduler:
+                return hook(self, tune_controller, *args, **kwargs)
+            call = name in _ENDS, args[0] if args else None
+            if not (call[0] and call in inside):
+                monitor.on_hook(name, call[1])
+            inside.append(call)
+            try:
+                answer = hook(self, tune_controller, *args, **kwargs)
+            finally:
+                inside.pop()
+            if tell is not None:
+                tell(monitor, answer, *args)
+            return answer
+
+        return cls, name, wrapper
+
+    def tell_decision(monitor, decision, trial, result):
+        monitor.on_decision(trial, result, decision)
+
+    def tell_choice(monitor, trial):
+        monitor.on_choice(trial)
 
     return [
-        (cls, "on_trial_result", on_trial_result),
-        (cls, "choose_trial_to_run", choose_trial_to_run),
+        observed("on_trial_result", tell_decision),
+        observed("choose_trial_to_run", tell_choice),
+        observed("on_trial_add", None),
+        observed("on_trial_error", None),
+        observed("on_trial_complete", None),
+        observed("on_trial_remove", None),
     ]

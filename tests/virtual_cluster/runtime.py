@@ -142,6 +142,7 @@ class Actor:
         self.number = runtime.next_actor_number()
         self.node = node
         self.error: Optional[RayActorError] = None
+        self.died_at: Optional[int] = None  # number of the last task until then
         self.queue = deque()
         self.busy_until = runtime.clock.now
         self.trainable = runtime.trainables[cls.__name__]
@@ -357,6 +358,7 @@ class Runtime:
             actor_init_failed=init_failed,
             preempted=preempted,
         )
+        actor.died_at = self._seq
         if actor.node is not None:
             actor.node.actors.pop(actor.number, None)
         for ref in actor.queue:
@@ -648,6 +650,21 @@ class Runtime:
         for actor in actors:
             self.kill(actor, "its node was lost")
         return len(actors)
+
+    def move(self, before: str, after: str) -> None:
+        """Move what was saved to another directory.
+
+        Args:
+            before: A directory.
+            after: Its new path.
+        """
+        os.makedirs(os.path.dirname(after))
+        if os.path.isdir(before):
+            os.rename(before, after)
+        self.contents = {
+            after + path[len(before) :] if path.startswith(before) else path: content
+            for path, content in self.contents.items()
+        }
 
     def lose_driver(self) -> None:
         """All actors end with the driver, and nothing of it stays in flight."""

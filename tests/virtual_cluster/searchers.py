@@ -4,6 +4,7 @@ import pickle
 import random
 from typing import Dict, List, Optional, Tuple
 
+from . import observe
 from ray.tune.search import Searcher
 
 
@@ -15,6 +16,8 @@ class RandomSearcher(Searcher):
         limit: At most so many suggestions that have neither completed nor paused are
             out at once; 0 for no limit.
     """
+
+    tells_monitor = True
 
     def __init__(self, seed: int = 0, limit: int = 0):
         super().__init__(metric="score", mode="max")
@@ -34,6 +37,9 @@ class RandomSearcher(Searcher):
         return {"x": self.rng.random()}
 
     def on_trial_complete(self, trial_id, result=None, error=False):
+        monitor = observe.current()
+        if monitor is not None:
+            monitor.on_searcher_complete(trial_id, result, error)
         self.completed[trial_id] = (result, error)
         for group in (self.open, self.paused):
             if trial_id in group:

@@ -1,0 +1,238 @@
+"""Takes each patch of the series out in turn, to see whether the explorer notices.
+
+A patch is noticed when a history breaks an invariant without it and, with it, gets past
+that event and never breaks that invariant. Where later patches build on a patch, it can
+not be taken out alone: the series up to it is then compared with the series before it.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# What comes of a name that the patch brings, not of what the patch mends
+_INCOHERENT = ("AttributeError", "ImportError", "NameError", "TypeError")
+_AT_ONCE = 24
+
+
+class Verdict(NamedTuple):
+    """What came of taking out one patch.
+
+    Args:
+        subject: The patch.
+        how: ``alone``, or ``with all that come after``.
+        noticed: Whether a history broke that is whole with the patch.
+        family: The kind of scenario of that history.
+        seed: Its seed.
+        rule: The invariant that it broke, or what the worker said of a tree that
+            does not run.
+        what: What was broken.
+        histories: How many histories it took.
+        seconds: How long it took.
+    """
+
+    subject: str
+    how: str
+    noticed: bool
+    family: str = ""
+    seed: int = 0
+    rule: str = ""
+    what: str = ""
+    histories: int = 0
+    seconds: float = 0.0
+
+    def line(self) -> str:
+        """Return the verdict as a line."""
+        if not self.noticed:
+            found = f"NOT NOTICED in {self.histories} histories"
+        else:
+            found = f"{self.rule} ({self.family}, seed {self.seed})"
+        return f"{self.seconds:6.1f} s  {found:<50} {self.how:<24} {self.subject}"
+
+
+def commits(tree: str) -> List[Tuple[str, str]]:
+    """Return the patches of a checkout of the series.
+
+    Args:
+        tree: The checkout.
+
+    Returns:
+        ``(hash, subject)`` of each, in the order of the series.
+    """
+    log = _git(tree, "log", "--reverse", "--format=%H %s").stdout
+    return [tuple(line.split(" ", 1)) for line in log.splitlines()[1:]]
+
+
+def ablate(
+    tree: str,
+    commit: str,
+    subject: str,
+    seconds: float,
+    seed: int = 0,
+    families: Optional[List[str]] = None,
+) -> Verdict:
+    """Look for a history that is broken without a patch and whole with it.
+
+    Args:
+        tree: A checkout of the series.
+        commit: The patch's hash.
+        subject: The patch's subject.
+        seconds: For how long to look.
+        seed: The first seed.
+        families: Which kinds of scenarios; all if None.
+
+    Returns:
+        The verdict.
+    """
+    verdict = Verdict(subject, "alone", False)
+    with _worktree(tree, "HEAD") as without:
+        if not _git(without, "revert", "--no-commit", commit).returncode:
+            verdict = _compare(verdict, without, tree, seconds, seed, families)
+            if verdict.noticed:
+                return verdict
+    whole = _git(tree, "rev-parse", "HEAD").stdout.strip()
+    if commit == whole:
+        return verdict
+    verdict = verdict._replace(how="with all that come after")
+    with _worktree(tree, f"{commit}~") as without, _worktree(tree, commit) as with_it:
+        return _compare(verdict, without, with_it, seconds, seed, families)
+
+
+def _compare(
+    verdict: Verdict,
+    without: str,
+    with_it: str,
+    seconds: float,
+    seed: int,
+    families: Optional[List[str]],
+) -> Verdict:
+    begin = time.perf_counter()
+    histories = 0
+    while True:
+        spent = time.perf_counter() - begin
+        verdict = verdict._replace(histories=histories, seconds=spent)
+        if spent >= seconds:
+            return verdict
+        broken = _work(
+            without,
+            mode="explore",
+            seconds=seconds - spent,
+            seed=seed,
+            families=families,
+            at_most=_AT_ONCE,
+        )
+        if "error" in broken:
+            return verdict._replace(rule=broken["error"])
+        histories += broken["histories"]
+        seed = broken["next_seed"]
+        found = [case for case in broken["cases"] if _is_coherent(case)]
+        if not found:
+            continue
+        again = _work(with_it, mode="replay", cases=found)
+        if "error" in again:
+            return verdict._replace(rule=again["error"])
+        for case, (rule, events) in zip(found, again["outcomes"], strict=True):
+            if rule is None or (rule != case["rule"] and events > case["events"]):
+                return verdict._replace(
+                    noticed=True,
+                    family=case["family"],
+                    seed=case["seed"],
+                    rule=case["rule"],
+                    what=case["what"],
+                    histories=histories,
+                    seconds=time.perf_counter() - begin,
+                )
+
+
+def _is_coherent(case: Dict) -> bool:
+    return not any(name in case["rule"] + case["what"] for name in _INCOHERENT)
+
+
+def _work(tree: str, **order) -> Dict:
+    """Let an interpreter of its own explore, or replay, with the Ray of a tree."""
+    done = subprocess.run(
+        [sys.executable, os.path.abspath(__file__), tree],
+        input=json.dumps(order),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["no output"]
+        return {"error": f"cannot run: {lines[-1]}"}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@contextmanager
+def _worktree(tree: str, commit: str) -> Iterator[str]:
+    parent = tempfile.mkdtemp(prefix="without-")
+    folder = os.path.join(parent, "ray")
+    try:
+        _git(tree, "worktree", "add", "--detach", folder, commit)
+        shutil.copytree(
+            os.path.join(ROOT, "python"),
+            os.path.join(folder, "python"),
+            dirs_exist_ok=True,
+        )
+        yield folder
+    finally:
+        _git(tree, "worktree", "remove", "--force", folder)
+        shutil.rmtree(parent, ignore_errors=True)
+
+
+def _git(folder: str, *words: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        ["git", *words], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def _worker(tree: str, order: Dict) -> Dict:
+    import ray
+
+    ray.__path__.insert(0, os.path.join(os.path.abspath(tree), "python/ray"))
+    sys.path.insert(0, os.path.join(ROOT, "tests"))
+    from virtual_cluster import explorer
+
+    if order["mode"] == "replay":
+        outcomes = [
+            explorer.run_scenario(explorer.draw(case["seed"], case["family"]))
+            for case in order["cases"]
+        ]
+        return {"outcomes": [(outcome.rule, outcome.events) for outcome in outcomes]}
+    cases: List[Dict] = []
+
+    def until(finding) -> bool:
+        cases.append(
+            {
+                "family": finding.family,
+                "seed": finding.seed,
+                "rule": finding.rule,
+                "events": finding.outcome.events,
+                "what": finding.outcome.what,
+            }
+        )
+        return len(cases) >= order["at_most"]
+
+    report = explorer.explore(
+        order["seconds"],
+        order["families"],
+        order["seed"],
+        states=False,
+        look_behind=False,
+        until=until,
+    )
+    return {
+        "histories": report.histories,
+        "next_seed": report.next_seed,
+        "cases": cases,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(_worker(sys.argv[1], json.load(sys.stdin))))

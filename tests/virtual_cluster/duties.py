@@ -1,0 +1,198 @@
+"""What the controller owes to schedulers, searchers, loggers, and to the trials.
+
+Some of it is judged when a run has ended: an experiment that hangs, or crashes, has
+broken something else first.
+"""
+
+import json
+import os
+from typing import Dict, List, Set
+
+from ray.tune.experiment import Trial
+from ray.tune.logger import JsonLoggerCallback
+from ray.tune.result import RESULT_DUPLICATE
+
+_ENDS = ("on_trial_complete", "on_trial_remove")
+
+
+class EveryoneIsTold:
+    """Scheduler and searcher are told of the end of each trial, with its last result.
+
+    Of searchers only those of this package say what they were told.
+    """
+
+    def __init__(self):
+        self._forget()
+
+    def _forget(self):
+        self._ends: Dict[str, List[str]] = {}
+        self._errors: Set[str] = set()
+        self._ended: Set[str] = set()
+        self._cut: Set[str] = set()  # those that were stopped while paused
+        self._searched: Dict[str, List] = {}
+
+    def driver_died(self, monitor) -> None:
+        self._forget()
+
+    def on_hook(self, monitor, hook, trial) -> None:
+        if hook in _ENDS:
+            self._ends.setdefault(trial.trial_id, []).append(hook)
+        elif hook == "on_trial_error":
+            self._errors.add(trial.trial_id)
+
+    def on_status(self, monitor, trial, before, status) -> None:
+        if trial.is_finished():
+            self._ended.add(trial.trial_id)
+            if before == Trial.PAUSED and status == Trial.TERMINATED:
+                self._cut.add(trial.trial_id)
+        else:
+            self._ended.discard(trial.trial_id)
+
+    def on_searcher_complete(self, monitor, trial_id, result, error) -> None:
+        self._searched.setdefault(trial_id, []).append((result, error))
+
+    def at_end(self, monitor, controller) -> None:
+        for trial in controller.get_trials():
+            if trial.trial_id in self._ended:
+                self._judge(monitor, controller, trial)
+
+    def _judge(self, monitor, controller, trial) -> None:
+        trial_id = trial.trial_id
+        ends = self._ends.get(trial_id, [])
+        failed = trial.status == Trial.ERROR
+        if failed and trial_id not in self._errors or not failed and len(ends) != 1:
+            monitor.broken(
+                "scheduler-not-told",
+                f"the trial is {trial.status}, and the scheduler was told of that by "
+                f"{', '.join(ends) or 'nothing'}",
+                trial_id,
+            )
+        was_cut = trial_id in self._cut and trial.has_reported_at_least_once
+        if was_cut and not trial.last_result.get("done"):
+            monitor.broken(
+                "last-result-open",
+                "the trial was stopped while it was paused, and its last result is not "
+                "marked as done",
+                trial_id,
+            )
+        searcher = getattr(controller.search_alg, "searcher", None)
+        if not hasattr(searcher, "tells_monitor"):
+            return
+        told = self._searched.get(trial_id, [])
+        if len(told) != 1:
+            monitor.broken(
+                "searcher-not-told",
+                f"the trial is {trial.status}, and the searcher was told of its end "
+                f"{len(told)} times",
+                trial_id,
+            )
+        elif was_cut and not told[0][0]:
+            monitor.broken(
+                "searcher-not-told",
+                "the trial was stopped while it was paused, and the searcher was not "
+                "given the result that it had reported",
+                trial_id,
+            )
+
+
+class LogIsComplete:
+    """What was handled is in the log on disk, once and in order."""
+
+    def __init__(self):
+        self._is_on = True
+
+    def driver_died(self, monitor) -> None:
+        # Another driver may have no log but what was synced.
+        self._is_on = False
+
+    def at_end(self, monitor, controller) -> None:
+        callbacks = getattr(controller._callbacks, "_callbacks", ())
+        if not self._is_on or not any(
+            isinstance(callback, JsonLoggerCallback) for callback in callbacks
+        ):
+            return
+        for trial in controller.get_trials():
+            handled = [
+                result.get("training_iteration")
+                for result in monitor.results.get(trial.trial_id, ())
+                if RESULT_DUPLICATE not in result
+            ]
+            logged = _logged(os.path.join(trial.local_path, "result.json"))
+            if logged != handled:
+                monitor.broken(
+                    "log-incomplete",
+                    f"the results of iterations {handled} were handled, and those of "
+                    f"{logged} are in the log",
+                    trial.trial_id,
+                )
+
+
+def _logged(path: str) -> List[int]:
+    if not os.path.exists(path):
+        return []
+    with open(path) as file:
+        return [json.loads(line).get("training_iteration") for line in file]
+
+
+class BracketIsKept:
+    """A trial stays in its bracket of ASHA, also when it is retried or restored."""
+
+    def __init__(self):
+        self._brackets: Dict[str, int] = {}
+
+    def driver_died(self, monitor) -> None:
+        for trial_id in set(self._brackets) - monitor.stored:
+            del self._brackets[trial_id]
+
+    def on_status(self, monitor, trial, before, status) -> None:
+        if trial.is_finished():
+            return
+        scheduler = monitor.scheduler
+        known = getattr(scheduler, "_trial_info", None)
+        brackets = getattr(scheduler, "_brackets", None)
+        if not isinstance(known, dict) or not isinstance(brackets, list):
+            return
+        bracket = known.get(trial.trial_id)
+        if bracket is None or bracket not in brackets:
+            return
+        index = brackets.index(bracket)
+        if self._brackets.setdefault(trial.trial_id, index) != index:
+            monitor.broken(
+                "bracket-changed",
+                f"the trial was in bracket {self._brackets[trial.trial_id]}, and is in "
+                f"bracket {index} now",
+                trial.trial_id,
+            )
+
+
+class FailureIsItsOwn:
+    """A trial does not fail because of an actor that had died before it got it."""
+
+    def __init__(self):
+        self._blamed: Dict[str, int] = {}
+
+    def driver_died(self, monitor) -> None:
+        self._blamed.clear()
+
+    def on_failure(self, monitor, ref) -> None:
+        died_at = ref.actor.died_at
+        if died_at is None or ref.seq <= died_at or ref.method != "reset":
+            self._blamed[ref.trial_id] = self._blamed.get(ref.trial_id, 0) + 1
+
+    def on_status(self, monitor, trial, before, status) -> None:
+        if status == Trial.ERROR and not self._blamed.get(trial.trial_id):
+            monitor.broken(
+                "failure-not-its-own",
+                "the trial failed, but nothing has failed but an idle actor that had "
+                "died before the trial got it",
+                trial.trial_id,
+            )
+
+
+def duties() -> List:
+    """Make the checks of this module.
+
+    Returns:
+        A list of objects with hooks of ``Monitor._tell``.
+    """
+    return [EveryoneIsTold(), LogIsComplete(), BracketIsKept(), FailureIsItsOwn()]
