@@ -4,6 +4,7 @@ import random
 from typing import Callable, Dict, Optional
 
 from . import faults as faults_module
+from . import drawing_runs
 from .scenarios import Scenario, Source
 from .schedulers import Act
 from ray.tune import schedulers
@@ -343,6 +344,9 @@ FAMILIES: Dict[str, Callable[[random.Random], Scenario]] = {
 }
 if hasattr(schedulers, "ASHAv2"):
     FAMILIES["asha_v2"] = draw_asha_v2
+
+
+FAMILIES.update(drawing_runs.KINDS)
 
 
 def draw(seed: int, family: Optional[str] = None) -> Scenario:

@@ -8,10 +8,12 @@ from . import faults as faults_module
 from .cluster import ScriptedChooser, VirtualCluster
 from .runtime import Costs
 from .schedulers import Act, MilestoneScheduler, PlannedScheduler
-from .searchers import RandomSearcher
+from .searchers import BOHBStandIn, HEBOStandIn, RandomSearcher
 from .trainables import ClassTrainable, FunctionTrainable, MixedCurve, saturating
 from ray import tune
 from ray.tune import CheckpointConfig, schedulers
+from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
+from ray.tune.search import ConcurrencyLimiter, Repeater
 
 
 class Scenario:
@@ -138,15 +140,19 @@ def namespace() -> Dict[str, Any]:
     )
     names.update(
         Act=Act,
+        BOHBStandIn=BOHBStandIn,
         CheckpointConfig=lambda **kwargs: CheckpointConfig(**kwargs),
         ClassTrainable=ClassTrainable,
         Costs=Costs,
+        ConcurrencyLimiter=ConcurrencyLimiter,
         FunctionTrainable=FunctionTrainable,
+        HEBOStandIn=HEBOStandIn,
         MilestoneScheduler=MilestoneScheduler,
         MixedCurve=MixedCurve,
         OptunaSearch=_optuna,
         PlannedScheduler=PlannedScheduler,
         RandomSearcher=RandomSearcher,
+        Repeater=_repeater,
         ScriptedChooser=ScriptedChooser,
         checkpoints=checkpoints,
         nan=math.nan,
@@ -155,6 +161,7 @@ def namespace() -> Dict[str, Any]:
         saturating=saturating,
         tune=tune,
         lengths=lengths,
+        loggers=loggers,
         halves=halves,
     )
     return names
@@ -254,6 +261,19 @@ def reallocating(base: str = "FIFOScheduler()"):
     return schedulers.ResourceChangingScheduler(
         base_scheduler=inner, resources_allocation_function=allocate
     )
+
+
+def loggers():
+    """Make the loggers that write a file for each trial.
+
+    Returns:
+        Tune callbacks.
+    """
+    return [JsonLoggerCallback(), CSVLoggerCallback()]
+
+
+def _repeater(searcher, repeat):
+    return Repeater(searcher, repeat=repeat, set_index=False)
 
 
 def _optuna(**kwargs):

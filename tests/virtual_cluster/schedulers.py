@@ -92,10 +92,17 @@ class PlannedScheduler(FIFOScheduler):
         acts: What it does.
         choose_saving: Whether it chooses a trial that it has paused as soon as it has
             decided so, although the trial may still be saving.
+        resumes: Whether it ever resumes a paused trial.
     """
 
-    def __init__(self, acts: Sequence[Act] = (), choose_saving: bool = False):
+    def __init__(
+        self,
+        acts: Sequence[Act] = (),
+        choose_saving: bool = False,
+        resumes: bool = True,
+    ):
         super().__init__()
+        self._resumes = resumes
         self._acts: Dict[Tuple[str, int], List[Act]] = {}
         for act in acts:
             self._acts.setdefault((act.hook, act.nth), []).append(act)
@@ -145,7 +152,10 @@ class PlannedScheduler(FIFOScheduler):
             for trial in self._paused:
                 if trial.is_saving and not trial.is_finished():
                     return trial
-        return super().choose_trial_to_run(tune_controller)
+        trial = super().choose_trial_to_run(tune_controller)
+        if trial is not None and trial.status == Trial.PAUSED and not self._resumes:
+            return None
+        return trial
 
 
 class MilestoneScheduler(FIFOScheduler):

@@ -1,11 +1,20 @@
-"""A searcher for tests that remembers what it was told."""
+"""Searchers for tests: one that remembers what it was told, and two of Ray's.
+
+Ray's ``HEBOSearch`` and ``TuneBOHB`` run with their own code over a stand-in for the
+library that suggests.
+"""
 
 import pickle
 import random
 from typing import Dict, List, Optional, Tuple
+from unittest import mock
+
+import pandas
 
 from . import observe
 from ray.tune.search import Searcher
+from ray.tune.search.bohb import bohb_search
+from ray.tune.search.hebo import hebo_search
 
 
 class RandomSearcher(Searcher):
@@ -62,3 +71,64 @@ class RandomSearcher(Searcher):
     def restore(self, checkpoint_path):
         with open(checkpoint_path, "rb") as file:
             self.rng, self.open, self.paused, self.completed = pickle.load(file)
+
+
+class RandomPoints:
+    """Suggests as HEBO and as BOHB's config generator do, at random.
+
+    Args:
+        seed: The seed.
+    """
+
+    def __init__(self, seed: int = 0):
+        self.rng = random.Random(seed)
+        self.told: List = []
+
+    def suggest(self, n_suggestions: int):
+        return pandas.DataFrame({"x": [self.rng.random() for _ in range(n_suggestions)]})
+
+    def observe(self, points, values) -> None:
+        self.told.append((points, values))
+
+    def get_config(self, budget):
+        return {"x": self.rng.random()}, {}
+
+    def new_result(self, job) -> None:
+        self.told.append(job)
+
+
+class HEBOStandIn(hebo_search.HEBOSearch):
+    """``HEBOSearch`` without HEBO.
+
+    Args:
+        max_concurrent: As there.
+        seed: The seed.
+    """
+
+    def __init__(self, max_concurrent: int = 8, seed: int = 0):
+        with mock.patch.object(hebo_search, "hebo", object()):
+            super().__init__(metric="score", mode="max", max_concurrent=max_concurrent)
+        self._metric_op = -1.0
+        self._opt = RandomPoints(seed)
+
+    def set_search_properties(self, metric, mode, config, **spec):
+        return True
+
+
+class BOHBStandIn(bohb_search.TuneBOHB):
+    """``TuneBOHB`` without HpBandSter and ConfigSpace.
+
+    Args:
+        max_concurrent: As there.
+        seed: The seed.
+    """
+
+    def __init__(self, max_concurrent: int = 0, seed: int = 0):
+        with mock.patch.object(bohb_search, "BOHB", object()):
+            super().__init__(metric="score", mode="max", max_concurrent=max_concurrent)
+        self._metric_op = -1.0
+        self._space = object
+        self.bohber = RandomPoints(seed)
+
+    def set_search_properties(self, metric, mode, config, **spec):
+        return True
