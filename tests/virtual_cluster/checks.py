@@ -5,6 +5,7 @@ They look at what a scheduler keeps, and say nothing where it keeps something el
 
 from fractions import Fraction
 
+from .population_checks import population_checks
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import HyperBandScheduler
 
@@ -180,4 +181,4 @@ def checks():
     Returns:
         A list of functions ``f(monitor, controller)``; some have hooks of their own.
     """
-    return [HyperBandStranded(), Promotions()]
+    return [HyperBandStranded(), Promotions(), *population_checks()]

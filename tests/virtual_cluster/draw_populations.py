@@ -70,6 +70,8 @@ def pb2_args(rng: random.Random, synch: bool) -> Dict[str, Any]:
     args = population_args(rng, synch)
     if rng.random() < 0.5:
         args["space"] = rng.choice(sorted(set(BOUNDS) - {"x"}))
+    if rng.random() < 0.05:
+        args["fit"] = True
     return args
 
 

@@ -10,6 +10,7 @@ from .scenarios import Scenario, Source
 from .schedulers import Act
 from ray.tune import schedulers
 
+
 def draw_fifo(rng):
     scenario = Scenario("fifo", "FIFOScheduler")
     common(rng, scenario)

@@ -221,6 +221,8 @@ class Monitor:
             if view.trained != ref.incarnation:
                 view.trained = ref.incarnation
                 self._check_resumed(view, ref)
+                if view.trial is not None:
+                    self._tell("on_first_train", view.trial, ref.actor)
         self._dirty.add(trial_id)
 
     def _check_resumed(self, view: _View, ref) -> None:
@@ -585,6 +587,7 @@ class Monitor:
             self.broken(
                 "future-left", f"a {ref.method} is still waited for", ref.trial_id
             )
+        self._tell("at_end", controller)
         for name in ("_cached_trial_decisions", "_queued_trial_decisions"):
             for trial_id, decision in getattr(controller, name, {}).items():
                 self.broken("decision-left", f"{decision} is left in {name}", trial_id)
