@@ -6,6 +6,7 @@ They look at what a scheduler keeps, and say nothing where it keeps something el
 from fractions import Fraction
 
 from .duties import duties
+from .population_checks import population_checks
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import HyperBandScheduler
 
@@ -178,4 +179,4 @@ def checks():
     Returns:
         A list of objects with hooks of ``Monitor._tell``.
     """
-    return [HyperBandStranded(), Promotions(), *duties()]
+    return [HyperBandStranded(), Promotions(), *duties(), *population_checks()]

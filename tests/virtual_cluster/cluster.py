@@ -677,8 +677,8 @@ class VirtualCluster:
         if fault not in str(exc).replace(f"fault in {fault}", ""):
             monitor.broken("hook-unnamed", f"the error does not name {fault}: {exc}")
         handled = {
-            trial_id: max((r.get("training_iteration", 0) for r in results), default=0)
-            for trial_id, results in monitor.results.items()
+            trial.trial_id: (trial.last_result or {}).get("training_iteration", 0)
+            for trial in self.controller.get_trials()
         }
         with contextlib.suppress(Exception):
             self.controller.cleanup()
@@ -695,7 +695,7 @@ class VirtualCluster:
             monitor.broken("result-lost", "the run cannot be restored")
         for trial in self.controller.get_trials():
             last = (trial.last_result or {}).get("training_iteration", 0)
-            if last < handled.get(trial.trial_id, 0) and trial.trial_id in finished:
+            if last < handled.get(trial.trial_id, 0):
                 monitor.broken(
                     "result-lost",
                     f"iteration {handled[trial.trial_id]} was handled before the hook "

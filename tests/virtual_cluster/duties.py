@@ -117,6 +117,8 @@ class LogIsComplete:
                 for result in monitor.results.get(trial.trial_id, ())
                 if RESULT_DUPLICATE not in result
             ]
+            if not handled:
+                continue
             logged = _logged(os.path.join(trial.local_path, "result.json"))
             if logged != handled:
                 monitor.broken(

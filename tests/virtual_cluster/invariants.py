@@ -227,6 +227,8 @@ class Monitor:
             if view.trained != ref.incarnation:
                 view.trained = ref.incarnation
                 self._check_resumed(view, ref)
+                if view.trial is not None:
+                    self._tell("on_first_train", view.trial, ref.actor)
             if method == "train_buffered" and ref.args[1] > self.buffer_length:
                 self.broken(
                     "buffer-length",
@@ -622,7 +624,6 @@ class Monitor:
             controller: The controller.
             resources: The resource manager.
         """
-        self._tell("at_end", controller)
         for trial in controller.get_trials():
             if not trial.is_finished():
                 self.broken(
@@ -641,6 +642,7 @@ class Monitor:
             self.broken(
                 "future-left", f"a {ref.method} is still waited for", ref.trial_id
             )
+        self._tell("at_end", controller)
         for name in ("_cached_trial_decisions", "_queued_trial_decisions"):
             for trial_id, decision in getattr(controller, name, {}).items():
                 self.broken("decision-left", f"{decision} is left in {name}", trial_id)

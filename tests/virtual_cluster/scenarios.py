@@ -6,6 +6,8 @@ from typing import Any, Callable, Dict, List, Optional
 
 from . import faults as faults_module
 from .cluster import ScriptedChooser, VirtualCluster
+from .populations import bandits, marked, population, replay
+from .reallocations import Sizes, alternating, reallocating
 from .runtime import Costs
 from .schedulers import Act, MilestoneScheduler, PlannedScheduler
 from .searchers import BOHBStandIn, HEBOStandIn, RandomSearcher
@@ -13,6 +15,7 @@ from .trainables import ClassTrainable, FunctionTrainable, MixedCurve, saturatin
 from ray import tune
 from ray.tune import CheckpointConfig, schedulers
 from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
+from ray.tune.schedulers import resource_changing_scheduler
 from ray.tune.search import ConcurrencyLimiter, Repeater
 
 
@@ -131,8 +134,9 @@ def namespace() -> Dict[str, Any]:
         The names.
     """
     names: Dict[str, Any] = {
-        name: getattr(schedulers, name)
-        for name in dir(schedulers)
+        name: getattr(module, name)
+        for module in (resource_changing_scheduler, schedulers)
+        for name in dir(module)
         if not name.startswith("_")
     }
     names.update(
@@ -154,10 +158,15 @@ def namespace() -> Dict[str, Any]:
         RandomSearcher=RandomSearcher,
         Repeater=_repeater,
         ScriptedChooser=ScriptedChooser,
+        Sizes=Sizes,
+        alternating=alternating,
+        bandits=bandits,
         checkpoints=checkpoints,
+        marked=marked,
         nan=math.nan,
         population=population,
         reallocating=reallocating,
+        replay=replay,
         saturating=saturating,
         tune=tune,
         lengths=lengths,
@@ -223,44 +232,6 @@ def halves(config: Dict) -> Dict[str, float]:
         What it needs.
     """
     return {"CPU": 2 if config.get("x", 0) > 0.6 else 1}
-
-
-def population(**kwargs):
-    """Make a ``PopulationBasedTraining`` over ``x``.
-
-    Args:
-        **kwargs: Its arguments.
-
-    Returns:
-        The scheduler.
-    """
-    return schedulers.PopulationBasedTraining(
-        hyperparam_mutations={"x": tune.uniform(0, 1)}, log_config=False, **kwargs
-    )
-
-
-def reallocating(base: str = "FIFOScheduler()"):
-    """Make a ``ResourceChangingScheduler`` that gives trials more CPUs in turn.
-
-    Args:
-        base: Source of the scheduler below it.
-
-    Returns:
-        The scheduler.
-    """
-    inner = eval(base, namespace())
-    known = {
-        n: tune.PlacementGroupFactory([{"CPU": n}], strategy="PACK") for n in (1, 2)
-    }
-
-    def allocate(tune_controller, trial, result, scheduler):
-        iteration = result.get("training_iteration", 0)
-        number = int(trial.trial_id[-1], 16) if trial.trial_id else 0
-        return known[1 + (iteration // 2 + number) % 2]
-
-    return schedulers.ResourceChangingScheduler(
-        base_scheduler=inner, resources_allocation_function=allocate
-    )
 
 
 def loggers():

@@ -85,7 +85,9 @@ class RandomPoints:
         self.told: List = []
 
     def suggest(self, n_suggestions: int):
-        return pandas.DataFrame({"x": [self.rng.random() for _ in range(n_suggestions)]})
+        return pandas.DataFrame(
+            {"x": [self.rng.random() for _ in range(n_suggestions)]}
+        )
 
     def observe(self, points, values) -> None:
         self.told.append((points, values))

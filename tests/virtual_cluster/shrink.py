@@ -323,7 +323,7 @@ def _smaller_scheduler(scenario: Scenario) -> Iterator[Scenario]:
         other.scheduler_args["time_attr"] = "training_iteration"
         yield other
     base = args.get("base")
-    if base and base != "FIFOScheduler()":
+    if base and repr(base) != "FIFOScheduler()":
         other = scenario.copy()
-        other.scheduler_args["base"] = "FIFOScheduler()"
+        other.scheduler_args["base"] = Source("FIFOScheduler()")
         yield other

@@ -6,12 +6,19 @@ Each is built upon a scenario of another kind.
 import random
 from typing import Callable, Dict
 
-from . import drawing, faults
+from . import faults, parts
+from .draw_populations import POPULATIONS, draw_pbt, draw_pbt_synch
+from .draw_schedulers import (
+    SCHEDULERS,
+    draw_asha,
+    draw_fifo,
+    draw_hyperband,
+    draw_milestones,
+    draw_planned,
+)
 from .scenarios import Scenario, Source
-from ray.tune import schedulers
 
 _HOOKS = (
-    "on_trial_add",
     "on_trial_result",
     "on_trial_result",
     "on_trial_complete",
@@ -23,26 +30,26 @@ _HOOKS = (
 
 def _pausing(rng: random.Random) -> Scenario:
     kinds = [
-        drawing.draw_hyperband,
-        drawing.draw_milestones,
-        drawing.draw_pbt,
-        drawing.draw_pbt_synch,
-        drawing.draw_planned,
+        draw_hyperband,
+        draw_milestones,
+        draw_pbt,
+        draw_pbt_synch,
+        draw_planned,
     ]
-    if hasattr(schedulers, "ASHAv2"):
-        kinds.append(drawing.draw_asha_v2)
+    if "asha_v2" in SCHEDULERS:
+        kinds.append(SCHEDULERS["asha_v2"])
     return rng.choice(kinds)(rng)
 
 
-def _without_restarts(scenario: Scenario) -> None:
-    scenario.faults = [f for f in scenario.faults if f.kind != "driver_death"]
+def _without(scenario: Scenario, *kinds: str) -> None:
+    scenario.faults = [f for f in scenario.faults if f.kind not in kinds]
 
 
 def draw_logged(rng: random.Random) -> Scenario:
     """Results are logged to disk, and the log is synced now and then."""
     scenario = _pausing(rng)
     scenario.family = "logged"
-    _without_restarts(scenario)
+    _without(scenario, "driver_death")
     scenario.args["callbacks"] = Source("loggers")
     scenario.args["checkpoint_period"] = rng.choice([1.0, 3.0])
     return scenario
@@ -50,9 +57,9 @@ def draw_logged(rng: random.Random) -> Scenario:
 
 def draw_hooks(rng: random.Random) -> Scenario:
     """A hook of the scheduler raises, and the experiment is restored."""
-    scenario = rng.choice([drawing.draw_fifo, drawing.draw_asha, _pausing])(rng)
+    scenario = rng.choice([draw_fifo, draw_asha, _pausing])(rng)
     scenario.family = "hooks"
-    scenario.faults = [f for f in scenario.faults if f.kind != "storage_full"]
+    _without(scenario, "storage_full")
     if scenario.scheduler == "MilestoneScheduler":
         scenario.scheduler = "FIFOScheduler"  # It can not be restored
         scenario.scheduler_args = {}
@@ -63,10 +70,10 @@ def draw_hooks(rng: random.Random) -> Scenario:
 
 def draw_moved(rng: random.Random) -> Scenario:
     """The driver dies, and the experiment is moved before it is restored."""
-    kinds = [drawing.draw_pbt, drawing.draw_pbt, drawing.draw_hyperband]
-    scenario = rng.choice([*kinds, drawing.draw_fifo])(rng)
+    kinds = [draw_pbt, draw_pbt, draw_hyperband]
+    scenario = rng.choice([*kinds, draw_fifo])(rng)
     scenario.family = "moved"
-    scenario.faults = [f for f in scenario.faults if f.kind != "storage_full"]
+    _without(scenario, "storage_full")
     after = rng.randint(5, 40)
     stale = rng.choice([0, 0, 3])
     scenario.faults.append(faults.driver_death(after, stale, moved=True))
@@ -75,9 +82,9 @@ def draw_moved(rng: random.Random) -> Scenario:
 
 def draw_stalls(rng: random.Random) -> Scenario:
     """The scheduler does not resume what it pauses."""
-    scenario = drawing.draw_planned(rng)
+    scenario = draw_planned(rng)
     scenario.family = "stalls"
-    _without_restarts(scenario)
+    _without(scenario, "driver_death")
     scenario.scheduler_args.pop("choose_saving", None)
     scenario.scheduler_args["resumes"] = False
     scenario.args.update(may_stall=True, stall_timeout_s=rng.choice([20, 120]))
@@ -86,9 +93,8 @@ def draw_stalls(rng: random.Random) -> Scenario:
 
 def draw_ended(rng: random.Random) -> Scenario:
     """The whole experiment is stopped early; then it is resumed."""
-    scenario = rng.choice([drawing.draw_fifo, _pausing])(rng)
-    scenario.family = "ended"
-    _without_restarts(scenario)
+    scenario = rng.choice([draw_fifo, _pausing])(rng)
+    _without(scenario, "driver_death", "storage_full")
     how = rng.choice(["fail_fast", "fail_fast", "time_budget", "neither"])
     if how == "fail_fast":
         scenario.args["fail_fast"] = True
@@ -96,8 +102,9 @@ def draw_ended(rng: random.Random) -> Scenario:
         scenario.faults.append(faults.task_error("train", trial, nth))
     elif how == "time_budget":
         scenario.args["time_budget_s"] = rng.choice([2, 5, 9])
-    if scenario.search_alg is None and rng.random() < 0.7:
-        scenario.search_alg = "RandomSearcher(seed=1)"
+    if scenario.family not in POPULATIONS and rng.random() < 0.7:
+        scenario.search_alg = scenario.search_alg or "RandomSearcher(seed=1)"
+    scenario.family = "ended"
     if scenario.scheduler != "MilestoneScheduler":
         scenario.args["resume_after"] = rng.choice([0, 1, 1, 2])
     return scenario
@@ -107,7 +114,7 @@ def draw_idle(rng: random.Random) -> Scenario:
     """Actors are reused, and nodes are lost with those that are idle."""
     scenario = _pausing(rng)
     scenario.family = "idle"
-    _without_restarts(scenario)
+    _without(scenario, "driver_death")
     scenario.args.update(reuse_actors=True, nodes=2, slots=rng.randint(2, 4))
     for _ in range(rng.randint(1, 3)):
         fault = faults.node_loss(rng.randint(3, 40), rng.randrange(2), 5.0)
@@ -117,7 +124,7 @@ def draw_idle(rng: random.Random) -> Scenario:
 
 def draw_buffers(rng: random.Random) -> Scenario:
     """Results arrive several at a time."""
-    scenario = rng.choice([drawing.draw_fifo, drawing.draw_asha, drawing.draw_pbt])(rng)
+    scenario = rng.choice([draw_fifo, draw_asha, draw_pbt])(rng)
     scenario.family = "buffers"
     scenario.args["buffer_length"] = rng.choice([2, 3, 8])
     seconds = rng.choice([1, 2, 5])
@@ -130,30 +137,32 @@ def draw_buffers(rng: random.Random) -> Scenario:
 
 def draw_brackets(rng: random.Random) -> Scenario:
     """Trials of several brackets fail, are retried and restored."""
-    scenario = drawing.draw_asha(rng)
+    scenario = draw_asha(rng)
     while scenario.scheduler != "ASHAScheduler":
-        scenario = drawing.draw_asha(rng)
+        scenario = draw_asha(rng)
     scenario.family = "brackets"
     scenario.scheduler_args["brackets"] = rng.choice([2, 3])
     scenario.args["max_failures"] = rng.choice([1, 3])
-    drawing._draw_faults(rng, scenario, share=1.0)
+    parts.draw_faults(rng, scenario, share=1.0)
     return scenario
 
 
 def draw_median(rng: random.Random) -> Scenario:
     """``MedianStoppingRule`` with failures and restores."""
-    scenario = drawing.draw_asha(rng)
+    scenario = draw_asha(rng)
     while scenario.scheduler != "MedianStoppingRule":
-        scenario = drawing.draw_asha(rng)
+        scenario = draw_asha(rng)
     scenario.family = "median"
     scenario.args["max_failures"] = rng.choice([1, 3])
-    drawing._draw_faults(rng, scenario, share=1.0)
+    parts.draw_faults(rng, scenario, share=1.0)
     return scenario
 
 
 def draw_searchers(rng: random.Random) -> Scenario:
     """Searchers with limits of their own, and wrappers, under pausing schedulers."""
     scenario = _pausing(rng)
+    while scenario.family in POPULATIONS:  # These take no searcher.
+        scenario = _pausing(rng)
     scenario.family = "searchers"
     trials = scenario.args["num_samples"]
     limit = rng.randint(1, 4)
@@ -179,7 +188,7 @@ def draw_searchers(rng: random.Random) -> Scenario:
     return scenario
 
 
-KINDS: Dict[str, Callable[[random.Random], Scenario]] = {
+RUNS: Dict[str, Callable[[random.Random], Scenario]] = {
     "brackets": draw_brackets,
     "buffers": draw_buffers,
     "ended": draw_ended,
