@@ -32,6 +32,9 @@ def draw(seed: int, family: Optional[str] = None) -> Scenario:
     if family is None:
         family = rng.choice(sorted(FAMILIES))
     scenario = FAMILIES[family](rng)
-    if scenario.scheduler not in ("PlannedScheduler", "MilestoneScheduler"):
+    # What goes on outside is not told of an error in a hook.
+    has_hook_error = any(fault.kind == "hook" for fault in scenario.faults)
+    plans = scenario.scheduler in ("PlannedScheduler", "MilestoneScheduler")
+    if not plans and not has_hook_error:
         outside(rng, scenario)
     return scenario
