@@ -685,11 +685,6 @@ class VirtualCluster:
         if not os.path.isdir(self.experiment.storage.experiment_fs_path):
             monitor.broken("result-lost", "the run cannot be restored")
             return
-        finished = {
-            trial.trial_id
-            for trial in self.controller.get_trials()
-            if trial.is_finished()
-        }
         self._restart()
         if not self.controller.resumed:
             monitor.broken("result-lost", "the run cannot be restored")
