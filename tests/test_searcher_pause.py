@@ -316,6 +316,24 @@ def test_repeater_restored_from_a_state_without_pauses():
     assert searcher.told == [("pause", "a")]
 
 
+@pytest.mark.fixes("result-without-metric")
+def test_trial_that_is_stopped_before_it_reports_gives_the_searcher_no_result():
+    # What is filled in automatically lacks the metric that the searcher reads.
+    searcher = Suggestions()
+    cluster = VirtualCluster(
+        ScriptedScheduler(),
+        num_samples=2,
+        slots=1,
+        search_alg=searcher,
+        stop={"training_iteration": 1},
+    ).start()
+    cluster.run_until(lambda: any(t.status == "RUNNING" for t in cluster.trials))
+    cluster.stop_trial(next(t for t in cluster.trials if t.status == "RUNNING"))
+    cluster.run(max_events=100)
+    results = sorted(searcher.completed.values(), key=bool)
+    assert results[0] is None and "score" in results[1]
+
+
 def test_tune_bohb_counts_paused_trials_apart(monkeypatch):
     from ray.tune.search.bohb import bohb_search
 

@@ -17,7 +17,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # What comes of a name that the patch brings, not of what the patch mends
-_INCOHERENT = ("AttributeError", "ImportError", "NameError", "TypeError")
+_INCOHERENT = ("AttributeError", "ImportError", "NameError", "TypeError", "OSError")
 _AT_ONCE = 24
 
 
@@ -200,10 +200,11 @@ def _worker(tree: str, order: Dict) -> Dict:
     from virtual_cluster import explorer
 
     if order["mode"] == "replay":
-        outcomes = [
-            explorer.run_scenario(explorer.draw(case["seed"], case["family"]))
-            for case in order["cases"]
-        ]
+        outcomes = []
+        for case in order["cases"]:
+            scenario = explorer.draw(case["seed"], case["family"])
+            scenario.ignore = tuple(case["ignore"])
+            outcomes.append(explorer.run_scenario(scenario))
         return {"outcomes": [(outcome.rule, outcome.events) for outcome in outcomes]}
     cases: List[Dict] = []
 
@@ -213,6 +214,7 @@ def _worker(tree: str, order: Dict) -> Dict:
                 "family": finding.family,
                 "seed": finding.seed,
                 "rule": finding.rule,
+                "ignore": finding.scenario.ignore,
                 "events": finding.outcome.events,
                 "what": finding.outcome.what,
             }
@@ -224,7 +226,7 @@ def _worker(tree: str, order: Dict) -> Dict:
         order["families"],
         order["seed"],
         states=False,
-        look_behind=False,
+        look_behind=True,  # else what earlier patches left hides the rest
         until=until,
     )
     return {

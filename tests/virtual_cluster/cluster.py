@@ -674,7 +674,9 @@ class VirtualCluster:
             fault: The name of the hook that was hit.
         """
         monitor = self.monitor
-        if fault not in str(exc).replace(f"fault in {fault}", ""):
+        # Further lines may be those of a traceback, which names every function.
+        [first, *_] = str(exc).replace(f"fault in {fault}", "").splitlines() or [""]
+        if fault not in first:
             monitor.broken("hook-unnamed", f"the error does not name {fault}: {exc}")
         handled = {
             trial.trial_id: (trial.last_result or {}).get("training_iteration", 0)
@@ -682,10 +684,11 @@ class VirtualCluster:
         }
         with contextlib.suppress(Exception):
             self.controller.cleanup()
-        if not os.path.isdir(self.experiment.storage.experiment_fs_path):
-            monitor.broken("result-lost", "the run cannot be restored")
+        try:
+            self._restart()
+        except ValueError as error:  # Nothing of it was stored.
+            monitor.broken("result-lost", f"the run cannot be restored: {error}")
             return
-        self._restart()
         if not self.controller.resumed:
             monitor.broken("result-lost", "the run cannot be restored")
         for trial in self.controller.get_trials():

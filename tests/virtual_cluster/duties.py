@@ -171,18 +171,30 @@ class FailureIsItsOwn:
     """A trial does not fail because of an actor that had died before it got it."""
 
     def __init__(self):
-        self._blamed: Dict[str, int] = {}
+        self._blamed: Set[str] = set()
+        self._resumed: Set[str] = set()  # those that have asked nothing of an actor yet
+        self._first: Dict[str, int] = {}
 
     def driver_died(self, monitor) -> None:
         self._blamed.clear()
+        self._resumed.clear()
+        self._first.clear()
+
+    def on_submit(self, monitor, ref) -> None:
+        if ref.method == "reset" or ref.trial_id in self._resumed:
+            self._resumed.discard(ref.trial_id)
+            self._first[ref.trial_id] = ref.seq
 
     def on_failure(self, monitor, ref) -> None:
         died_at = ref.actor.died_at
-        if died_at is None or ref.seq <= died_at or ref.method != "reset":
-            self._blamed[ref.trial_id] = self._blamed.get(ref.trial_id, 0) + 1
+        was_dead = died_at is not None and ref.seq > died_at
+        if not was_dead or self._first.get(ref.trial_id) != ref.seq:
+            self._blamed.add(ref.trial_id)
 
     def on_status(self, monitor, trial, before, status) -> None:
-        if status == Trial.ERROR and not self._blamed.get(trial.trial_id):
+        if before == Trial.PAUSED:
+            self._resumed.add(trial.trial_id)
+        if status == Trial.ERROR and trial.trial_id not in self._blamed:
             monitor.broken(
                 "failure-not-its-own",
                 "the trial failed, but nothing has failed but an idle actor that had "

@@ -1,5 +1,6 @@
 """Schedulers of populations, by what can be written in a scenario: PBT, PB2, replay."""
 
+import functools
 import json
 import os
 import random
@@ -76,6 +77,13 @@ def bandits(
     Returns:
         The scheduler.
     """
+    return _bandits_class(fit)(
+        hyperparam_bounds=BOUNDS[space], **{"log_config": False, **kwargs}
+    )
+
+
+@functools.cache
+def _bandits_class(fit: bool) -> type:
     from ray.tune.schedulers import pb2
 
     class Bandits(pb2.PB2):
@@ -85,7 +93,7 @@ def bandits(
             with mock.patch.object(pb2, "_select_config", _any_point):
                 return super()._get_new_config(trial, trial_to_clone)
 
-    return Bandits(hyperparam_bounds=BOUNDS[space], **{"log_config": False, **kwargs})
+    return Bandits
 
 
 def _any_point(Xraw, yraw, current, newpoint, bounds, num_f):
