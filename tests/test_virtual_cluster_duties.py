@@ -6,6 +6,7 @@ import sys
 import pytest
 from virtual_cluster import (
     Costs,
+    FunctionTrainable,
     InvariantViolation,
     PlannedScheduler,
     ScriptedScheduler,
@@ -18,6 +19,7 @@ from virtual_cluster import (
 from virtual_cluster.scenarios import loggers
 from virtual_cluster.searchers import RandomSearcher
 
+from ray.tune.execution import tune_controller
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.logger import JsonLoggerCallback
 from ray.tune.schedulers import (
@@ -125,6 +127,38 @@ def test_notices_a_bracket_that_changes(monkeypatch):
         faults=[task_error("train", trial=0, nth=1)],
     )
     notices("bracket-changed", cluster)
+
+
+@ours
+@pytest.mark.parametrize("times", [0, 2])
+def test_notices_what_is_not_said_once(monkeypatch, times):
+    def warn(self, topic, message):
+        for _ in range(times):
+            tune_controller.logger.warning(message)
+
+    monkeypatch.setattr(TuneController, "_warn_once", warn)
+    resumed = []
+
+    def decide(controller, trial, result):
+        if len(resumed) < 1 and result["training_iteration"] == 1:
+            resumed.append(trial)
+            return "PAUSE"
+        return "CONTINUE"
+
+    cluster = VirtualCluster(
+        ScriptedScheduler(decide),
+        num_samples=2,
+        trainable=FunctionTrainable(checkpoint_every=0),
+        stop=TWO,
+    )
+    notices("pause-unsaid", cluster)
+
+
+@pytest.mark.fixes("actors-of-paused-trials")
+def test_actors_of_paused_trials_are_kept():
+    VirtualCluster(
+        ScriptedScheduler(pause), num_samples=2, slots=2, stop=TWO, reuse_actors=True
+    ).run(max_events=100)
 
 
 @ours

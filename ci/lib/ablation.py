@@ -16,9 +16,11 @@ from contextlib import contextmanager
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# What comes of a name that the patch brings, not of what the patch mends
-_INCOHERENT = ("AttributeError", "ImportError", "NameError", "TypeError", "OSError")
+# Of a patch that was taken out alone: what comes of a name that it brings, and that
+# later ones use, is no evidence.
+_NAMES = ("AttributeError", "ImportError", "NameError", "TypeError")
 _AT_ONCE = 24
+_ALONE = "alone"
 
 
 class Verdict(NamedTuple):
@@ -90,7 +92,7 @@ def ablate(
     Returns:
         The verdict.
     """
-    verdict = Verdict(subject, "alone", False)
+    verdict = Verdict(subject, _ALONE, False)
     with _worktree(tree, "HEAD") as without:
         if not _git(without, "revert", "--no-commit", commit).returncode:
             verdict = _compare(verdict, without, tree, seconds, seed, families)
@@ -131,7 +133,7 @@ def _compare(
             return verdict._replace(rule=broken["error"])
         histories += broken["histories"]
         seed = broken["next_seed"]
-        found = [case for case in broken["cases"] if _is_coherent(case)]
+        found = [case for case in broken["cases"] if _is_evidence(case, verdict.how)]
         if not found:
             continue
         again = _work(with_it, mode="replay", cases=found)
@@ -150,8 +152,10 @@ def _compare(
                 )
 
 
-def _is_coherent(case: Dict) -> bool:
-    return not any(name in case["rule"] + case["what"] for name in _INCOHERENT)
+def _is_evidence(case: Dict, how: str) -> bool:
+    if "OSError" in case["rule"]:
+        return False  # The machine's own storage is full.
+    return how != _ALONE or not any(name in case["rule"] for name in _NAMES)
 
 
 def _work(tree: str, **order) -> Dict:

@@ -390,9 +390,10 @@ class VirtualCluster:
         # Patches of the scheduler's class go in with the next activation.
         scheduler = self.scheduler = self._make_scheduler()
         assert self._activation._depth == 0 or not self._activation.class_patches
-        self._activation.class_patches = observe.scheduler_patches(
-            scheduler, observe.current
-        )
+        self._activation.class_patches = [
+            *observe.scheduler_patches(scheduler, observe.current),
+            *observe.logger_patches(observe.current),
+        ]
         self.monitor.scheduler = scheduler
         with self.active(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -457,6 +458,7 @@ class VirtualCluster:
                 "The scheduler has a metric or mode of its own: pass metric=None."
             )
         self.monitor.buffer_length = int(self._env["TUNE_RESULT_BUFFER_LENGTH"])
+        self.monitor.reuses_actors = self._reuse_actors
         period = self._checkpoint_period
         self.resource_manager = VirtualResourceManager(self.nodes, self._reserve)
         self.experiment = experiment

@@ -203,10 +203,107 @@ class FailureIsItsOwn:
             )
 
 
+class PauseWithoutCheckpointIsSaid:
+    """That a paused trial has no checkpoint to go on from is said once.
+
+    ``ASHAv2`` says so itself.
+    """
+
+    def __init__(self):
+        self._paused: List[str] = []
+        self._decided: Set[str] = set()
+        self._said: List[str] = []
+
+    def driver_died(self, monitor) -> None:
+        self.__init__()
+
+    def on_decision(self, monitor, trial, decision) -> None:
+        if decision == "PAUSE":
+            self._decided.add(trial.trial_id)
+
+    def on_status(self, monitor, trial, before, status) -> None:
+        decided = trial.trial_id in self._decided
+        self._decided.discard(trial.trial_id)
+        if not decided or before != Trial.RUNNING or status != Trial.PAUSED:
+            return
+        if trial.has_reported_at_least_once and not trial.has_checkpoint():
+            self._paused.append(trial.trial_id)
+
+    def on_act(self, monitor) -> None:
+        self._decided.clear()
+
+    def on_warning(self, monitor, message) -> None:
+        if "paused" in message and "has never reported a checkpoint" in message:
+            self._said.append(message)
+
+    def at_end(self, monitor, controller) -> None:
+        if type(monitor.scheduler).__name__ == "ASHAv2":
+            return
+        if len(self._said) > 1 or self._paused and not self._said:
+            monitor.broken(
+                "pause-unsaid",
+                f"{len(self._paused)} trials were paused that have no checkpoint, and "
+                f"that was said {len(self._said)} times",
+                self._paused[0] if self._paused else None,
+            )
+
+
+class ActorsAreKept:
+    """With reuse, the actor of a trial that pauses is kept, for this one or another.
+
+    Nothing is said where something fails or is paused from outside, and where trials
+    need different resources.
+    """
+
+    def __init__(self):
+        self._paused: Dict[str, int] = {}
+        self._shapes: Set[str] = set()
+        self._is_on = True
+
+    def driver_died(self, monitor) -> None:
+        self._is_on = False
+
+    def on_failure(self, monitor, ref) -> None:
+        self._is_on = False
+
+    def on_act(self, monitor) -> None:
+        self._is_on = False
+
+    def on_status(self, monitor, trial, before, status) -> None:
+        self._shapes.add(str(trial.placement_group_factory))
+        if before == Trial.RUNNING and status == Trial.PAUSED:
+            self._paused[trial.trial_id] = monitor.number
+        else:
+            self._paused.pop(trial.trial_id, None)
+
+    def on_submit(self, monitor, ref) -> None:
+        if (
+            ref.method == "stop"
+            and self._is_on
+            and not monitor.faults_fired
+            and len(self._shapes) == 1
+            and self._paused.get(ref.trial_id) == monitor.number
+            and monitor.reuses_actors
+        ):
+            monitor.broken(
+                "actor-wasted",
+                "the trial paused, and its actor was stopped at once, although actors "
+                "are reused",
+                ref.trial_id,
+            )
+
+
 def duties() -> List:
     """Make the checks of this module.
 
     Returns:
         A list of objects with hooks of ``Monitor._tell``.
     """
-    return [EveryoneIsTold(), LogIsComplete(), BracketIsKept(), FailureIsItsOwn()]
+    return [
+        EveryoneIsTold(),
+        LogIsComplete(),
+        BracketIsKept(),
+        FailureIsItsOwn(),
+        PauseWithoutCheckpointIsSaid(),
+        ActorsAreKept(),
+    ]

@@ -134,6 +134,7 @@ class Monitor:
         self.stored: set = set()  # the trials in the snapshot
         self.stored_paused: set = set()  # those of them that are PAUSED there
         self.buffer_length = 1  # as Tune was told
+        self.reuses_actors = False
         self.num_failures = 0  # that this driver has seen
         self._keep = keep_events
         self._views: Dict[str, _View] = {}
@@ -421,6 +422,9 @@ class Monitor:
     def on_searcher_complete(self, trial_id, result, error) -> None:
         self._tell("on_searcher_complete", trial_id, result, error)
 
+    def on_warning(self, message: str) -> None:
+        self._tell("on_warning", message)
+
     def on_stop_all(self, controller) -> None:
         """The whole experiment is being stopped.
 
@@ -523,6 +527,7 @@ class Monitor:
         view = self.view(trial.trial_id)
         view.trial = trial
         if self.in_action is not trial:
+            self._tell("on_act")
             self.log("pause_trial", trial.trial_id, f"save={should_checkpoint}")
             if not should_checkpoint:
                 view.loose_pause = self.runtime._seq

@@ -9,6 +9,7 @@ import functools
 
 from ray.air.execution._internal.event_manager import RayEventManager
 from ray.tune.callback import Callback
+from ray.tune.execution import tune_controller
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 
@@ -166,3 +167,33 @@ def scheduler_patches(scheduler, get_monitor):
         observed("on_trial_complete", None),
         observed("on_trial_remove", None),
     ]
+
+
+class _Listener:
+    """The logger of a module, whose warnings the monitor gets to see."""
+
+    def __init__(self, logger, get_monitor):
+        self._logger = logger
+        self._get_monitor = get_monitor
+
+    def warning(self, message, *args, **kwargs):
+        monitor = self._get_monitor()
+        if monitor is not None:
+            monitor.on_warning(str(message) % args if args else str(message))
+        self._logger.warning(message, *args, **kwargs)
+
+    def __getattr__(self, name):
+        return getattr(self._logger, name)
+
+
+def logger_patches(get_monitor):
+    """Make the patches through which the controller's warnings are seen.
+
+    Args:
+        get_monitor: Returns the monitor.
+
+    Returns:
+        A list of ``(module, name, value)``.
+    """
+    logger = tune_controller.logger
+    return [(tune_controller, "logger", _Listener(logger, get_monitor))]
