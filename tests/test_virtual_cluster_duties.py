@@ -154,7 +154,6 @@ def test_notices_what_is_not_said_once(monkeypatch, times):
     notices("pause-unsaid", cluster)
 
 
-@pytest.mark.fixes("actors-of-paused-trials")
 def test_actors_of_paused_trials_are_kept():
     VirtualCluster(
         ScriptedScheduler(pause), num_samples=2, slots=2, stop=TWO, reuse_actors=True
