@@ -20,6 +20,31 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 # later ones use, is no evidence.
 _NAMES = ("AttributeError", "ImportError", "NameError", "TypeError")
 _AT_ONCE = 24
+# Which kinds of scenarios use a file of Ray's; all of them where none is named.
+_USERS = {
+    "tune/execution/tune_controller.py": (
+        "buffers",
+        "choices",
+        "ended",
+        "hooks",
+        "idle",
+        "milestones",
+        "moved",
+        "pbt",
+        "planned",
+        "searchers",
+        "stalls",
+    ),
+    "tune/logger/logger.py": ("logged",),
+    "tune/schedulers/async_hyperband.py": ("asha", "brackets"),
+    "tune/schedulers/hb_bohb.py": ("bohb", "searchers"),
+    "tune/schedulers/hyperband.py": ("bohb", "hyperband", "resources", "searchers"),
+    "tune/schedulers/median_stopping_rule.py": ("median",),
+    "tune/schedulers/pb2.py": ("pb2", "pb2-synch"),
+    "tune/schedulers/pbt.py": ("pbt", "pbt-synch", "replay"),
+    "tune/schedulers/resource_changing_scheduler.py": ("resources",),
+    "tune/search/": ("milestones", "searchers"),
+}
 _ALONE = "alone"
 
 
@@ -87,11 +112,12 @@ def ablate(
         subject: The patch's subject.
         seconds: For how long to look.
         seed: The first seed.
-        families: Which kinds of scenarios; all if None.
+        families: Which kinds of scenarios; those that use its files if None.
 
     Returns:
         The verdict.
     """
+    families = families or _users(tree, commit)
     verdict = Verdict(subject, _ALONE, False)
     with _worktree(tree, "HEAD") as without:
         if not _git(without, "revert", "--no-commit", commit).returncode:
@@ -104,6 +130,18 @@ def ablate(
     verdict = verdict._replace(how="with all that come after")
     with _worktree(tree, f"{commit}~") as without, _worktree(tree, commit) as with_it:
         return _compare(verdict, without, with_it, seconds, seed, families)
+
+
+def _users(tree: str, commit: str) -> Optional[List[str]]:
+    """Name the kinds of scenarios that use the files of a patch; None for all."""
+    files = _git(tree, "show", "--format=", "--name-only", commit).stdout.split()
+    users = set()
+    for file in files:
+        known = [kinds for part, kinds in _USERS.items() if f"ray/{part}" in file]
+        if not known:
+            return None
+        users.update(known[0])
+    return sorted(users) or None
 
 
 def _compare(

@@ -17,6 +17,7 @@ from .draw_schedulers import (
     draw_planned,
 )
 from .scenarios import Scenario, Source
+from .schedulers import Act
 
 _HOOKS = (
     "on_trial_result",
@@ -77,6 +78,19 @@ def draw_moved(rng: random.Random) -> Scenario:
     after = rng.randint(5, 40)
     stale = rng.choice([0, 0, 3])
     scenario.faults.append(faults.driver_death(after, stale, moved=True))
+    return scenario
+
+
+def draw_choices(rng: random.Random) -> Scenario:
+    """The scheduler chooses trials that run, save, or have ended."""
+    scenario = draw_planned(rng)
+    scenario.family = "choices"
+    trials = scenario.args["num_samples"]
+    for _ in range(rng.randint(2, 8)):
+        act = Act("choose", rng.randint(1, 25), "choose", rng.randrange(trials))
+        scenario.scheduler_args["acts"].append(act)
+    if rng.random() < 0.6:
+        scenario.args["reuse_actors"] = True
     return scenario
 
 
@@ -175,6 +189,9 @@ def draw_searchers(rng: random.Random) -> Scenario:
         "limited": f"ConcurrencyLimiter(RandomSearcher(seed=1), {limit}, "
         f"batch={rng.random() < 0.5})",
     }
+    if scenario.scheduler == "HyperBandScheduler" and rng.random() < 0.5:
+        scenario.scheduler = "HyperBandForBOHB"
+        kinds["none"] = None
     kind = rng.choice(sorted(kinds))
     scenario.search_alg = kinds[kind]
     if kind == "repeated":
@@ -191,6 +208,7 @@ def draw_searchers(rng: random.Random) -> Scenario:
 RUNS: Dict[str, Callable[[random.Random], Scenario]] = {
     "brackets": draw_brackets,
     "buffers": draw_buffers,
+    "choices": draw_choices,
     "ended": draw_ended,
     "hooks": draw_hooks,
     "idle": draw_idle,

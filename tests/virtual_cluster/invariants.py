@@ -502,6 +502,12 @@ class Monitor:
         if self.in_stop_all and status == Trial.TERMINATED:
             self.stopping_all = True
         if view.status != status:
+            if view.status == Trial.TERMINATED:
+                self.broken(
+                    "restarted",
+                    f"the trial was TERMINATED, and is {status} now",
+                    trial.trial_id,
+                )
             self.changes += 1
             self._tell("on_status", trial, view.status, status)
             view.status = status

@@ -66,7 +66,8 @@ class Act(NamedTuple):
         hook: In which hook: ``"result"`` or ``"choose"``.
         nth: In the how-manieth call of it (from 1).
         what: ``"pause"``, ``"stop"``, ``"noop"``: return this decision. ``"save"``:
-            save the trial, as PBT does. ``"pause_trial"``, ``"drop_trial"``,
+            save the trial, as PBT does. ``"choose"``: choose the trial, whatever its
+            status. ``"pause_trial"``, ``"drop_trial"``,
             ``"stop_trial"``: call ``pause_trial``, ``pause_trial`` without a
             checkpoint, or ``stop_trial``.
         target: The number of the trial that is meant, in the order they were added;
@@ -103,6 +104,7 @@ class PlannedScheduler(FIFOScheduler):
     ):
         super().__init__()
         self._resumes = resumes
+        self._chosen: Optional[Trial] = None
         self._acts: Dict[Tuple[str, int], List[Act]] = {}
         for act in acts:
             self._acts.setdefault((act.hook, act.nth), []).append(act)
@@ -130,6 +132,8 @@ class PlannedScheduler(FIFOScheduler):
                 decision = getattr(TrialScheduler, act.what.upper())
                 if act.what == "pause":
                     self._paused.append(target)
+            elif act.what == "choose":
+                self._chosen = target
             elif act.what == "save":
                 if target.status == Trial.RUNNING:
                     tune_controller._schedule_trial_save(target, result=None)
@@ -147,7 +151,10 @@ class PlannedScheduler(FIFOScheduler):
         return self._act(tune_controller, "result", trial)
 
     def choose_trial_to_run(self, tune_controller):
+        self._chosen = None
         self._act(tune_controller, "choose", None)
+        if self._chosen is not None:
+            return self._chosen
         if self._choose_saving:
             for trial in self._paused:
                 if trial.is_saving and not trial.is_finished():
