@@ -302,7 +302,7 @@ class VirtualCluster:
         self.monitor = Monitor(
             self.clock, self.runtime, max_concurrent, keep_events, ignore
         )
-        self.monitor.checks.extend(checks())
+        self.monitor.add_checks(checks())
         self.runtime.monitor = self.monitor
         self._env = {
             "TUNE_STALL_TIMEOUT_S": str(stall_timeout_s),

@@ -24,6 +24,9 @@ _TRAIN = ("train", "train_buffered")
 _TERMINAL = ("hang", "blocked", "spin", "endless")
 _WORK = ("train", "train_buffered", "save", "restore", "reset")
 
+# What further invariants may listen to. The first argument is the monitor.
+HOOKS = ("on_told", "on_decision", "on_status", "after_step", "driver_died")
+
 
 class Event(NamedTuple):
     """Something that happened.
@@ -137,7 +140,8 @@ class Monitor:
         self._pending: Dict[int, Any] = {}  # id(result) -> (result, ref, index)
         self._of_ref: Dict[Any, List[int]] = {}
         self._last_choice = None
-        self.checks: List = []  # further invariants: f(monitor, controller)
+        self.checks: List = []  # further invariants, see ``add_checks``
+        self._hooks: Dict[str, List] = {name: [] for name in HOOKS}
 
     # Bookkeeping
 
@@ -174,17 +178,23 @@ class Monitor:
                 rule, what, trial, self.events[-16:], self.number
             )
 
+    def add_checks(self, checks) -> None:
+        """Add further invariants.
+
+        Args:
+            checks: Objects that have some of the hooks in ``HOOKS``.
+        """
+        self.checks.extend(checks)
+        for name, hooks in self._hooks.items():
+            hooks.extend(getattr(c, name) for c in checks if hasattr(c, name))
+
     def _tell(self, hook: str, *args) -> None:
-        for check in self.checks:
-            method = getattr(check, hook, None)
-            if method is not None:
-                method(self, *args)
+        for method in self._hooks[hook]:
+            method(self, *args)
 
     def driver_died(self) -> None:
         """Forget what only the driver knew."""
-        for check in self.checks:
-            if hasattr(check, "driver_died"):
-                check.driver_died()
+        self._tell("driver_died")
         self._views.clear()
         self._dirty.clear()
         self._pending.clear()
@@ -380,12 +390,22 @@ class Monitor:
         self.changes += 1
         self._dirty.add(trial.trial_id)
 
+    def on_told(self, trial, result: Optional[Dict], has_ended: bool) -> None:
+        """The scheduler is told of a result.
+
+        Args:
+            trial: The trial.
+            result: The result.
+            has_ended: Whether it is told so because the trial has ended.
+        """
+        self._tell("on_told", trial, result or {}, has_ended)
+
     def on_decision(self, trial, result: Dict, decision: str) -> None:
         iteration = result.get("training_iteration")
         self.decisions.append((self.clock.now, trial.trial_id, iteration, decision))
         if decision != "CONTINUE":
             self.log("decision", trial.trial_id, f"{decision} at iteration {iteration}")
-        self._tell("on_decision", trial, decision)
+        self._tell("on_decision", trial, result, decision)
         if decision == "STOP":
             self.stop_decided(trial, "the scheduler's decision")
         self._dirty.add(trial.trial_id)
@@ -403,7 +423,6 @@ class Monitor:
             result: The result that the trainable sent.
         """
         self.results.setdefault(trial.trial_id, []).append(result)
-        self._tell("on_result", trial, result)
         if result.get("done"):
             self.stop_decided(trial, "its result is marked done")
         entry = self._pending.pop(id(result), None)
@@ -528,8 +547,7 @@ class Monitor:
                     f"max_concurrent={self.max_concurrent}",
                     holding[-1],
                 )
-        for check in self.checks:
-            check(self, controller)
+        self._tell("after_step", controller)
 
     def nothing_left(self, controller, seconds: float) -> None:
         """Nothing is in flight and nothing was started for some time.

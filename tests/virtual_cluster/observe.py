@@ -121,13 +121,22 @@ def scheduler_patches(scheduler, get_monitor):
     """
     cls = type(scheduler)
     decide, choose = cls.on_trial_result, cls.choose_trial_to_run
+    complete = cls.on_trial_complete
 
     def on_trial_result(self, tune_controller, trial, result):
+        monitor = get_monitor()
+        if monitor is None or self is not monitor.scheduler:
+            return decide(self, tune_controller, trial, result)
+        monitor.on_told(trial, result, False)
         decision = decide(self, tune_controller, trial, result)
+        monitor.on_decision(trial, result, decision)
+        return decision
+
+    def on_trial_complete(self, tune_controller, trial, result):
         monitor = get_monitor()
         if monitor is not None and self is monitor.scheduler:
-            monitor.on_decision(trial, result, decision)
-        return decision
+            monitor.on_told(trial, result, True)
+        return complete(self, tune_controller, trial, result)
 
     def choose_trial_to_run(self, tune_controller, *args, **kwargs):
         trial = choose(self, tune_controller, *args, **kwargs)
@@ -138,5 +147,6 @@ def scheduler_patches(scheduler, get_monitor):
 
     return [
         (cls, "on_trial_result", on_trial_result),
+        (cls, "on_trial_complete", on_trial_complete),
         (cls, "choose_trial_to_run", choose_trial_to_run),
     ]
