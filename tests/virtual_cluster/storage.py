@@ -62,7 +62,7 @@ class VirtualStorage(StorageContext):
     # paths.
 
     def _get_session_path(self) -> str:
-        return f"{self.storage_fs_path}_session"
+        return f"{self.storage_fs_path}/.session"
 
     @property
     def experiment_fs_path(self) -> str:
