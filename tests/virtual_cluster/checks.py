@@ -4,6 +4,7 @@ They look at what a scheduler keeps, and say nothing where it keeps something el
 """
 
 import math
+from bisect import bisect_left, insort
 from fractions import Fraction
 
 from ray.tune.experiment import Trial
@@ -20,6 +21,7 @@ class HyperBandStranded:
 
     def __init__(self):
         self._suspect = {}
+        self._awake = {}  # id of a bracket -> one of its trials that is not paused
 
     def after_step(self, monitor, controller) -> None:
         scheduler = monitor.scheduler
@@ -29,14 +31,20 @@ class HyperBandStranded:
             brackets = [b for band in scheduler._hyperbands for b in band if b]
             suspects = {}
             for bracket in brackets:
-                live = list(bracket._live_trials)
+                live = bracket._live_trials
+                # Few brackets are looked through: one trial is enough.
+                awake = self._awake.get(id(bracket))
+                if awake in live and awake.status != Trial.PAUSED:
+                    continue
+                awake = next((t for t in live if t.status != Trial.PAUSED), None)
+                self._awake[id(bracket)] = awake
                 if (
                     live
-                    and all(trial.status == Trial.PAUSED for trial in live)
+                    and awake is None
                     and not bracket.trials_to_unpause
                     and bracket.cur_iter_done()
                 ):
-                    suspects[id(bracket)] = len(bracket._all_trials), live
+                    suspects[id(bracket)] = len(bracket._all_trials), list(live)
         except (AttributeError, KeyError, TypeError):
             return
         for key, (size, live) in suspects.items():
@@ -67,6 +75,7 @@ class Promotions:
         self._off = False
         self._milestones = None
         self._records = {}  # milestone -> {trial id: rank, the best is the least}
+        self._ranked = {}  # milestone -> the ranks of those that have not left
         self._promoted = {}  # milestone -> those that have gone on
         self._left = {}  # milestone -> those that have ended where they stood
         # Trial id -> the milestone at which it is recorded and has not gone on.
@@ -94,6 +103,7 @@ class Promotions:
                 return False
             for milestone in self._milestones:
                 self._records[milestone] = {}
+                self._ranked[milestone] = []
                 self._promoted[milestone] = set()
                 self._left[milestone] = set()
         return True
@@ -128,10 +138,12 @@ class Promotions:
                 self._go_on(trial_id)
             score = result[scheduler._metric]
             if _is_nan(score):
-                record[trial_id] = 1, 0, len(record)
+                rank = 1, 0, len(record)
             else:
                 score = -score if scheduler._mode == "max" else score
-                record[trial_id] = 0, score, len(record)
+                rank = 0, score, len(record)
+            record[trial_id] = rank
+            insort(self._ranked[milestone], rank)
             self._stands[trial_id] = milestone
         if time is not None and time >= scheduler._max_t:
             self._go_on(trial_id)
@@ -167,8 +179,11 @@ class Promotions:
         self._starting.pop(trial_id, None)
         if before == Trial.ERROR:
             # It is tried again.
-            for left in self._left.values():
-                left.discard(trial_id)
+            for milestone, left in self._left.items():
+                if trial_id in left:
+                    left.remove(trial_id)
+                    rank = self._records[milestone][trial_id]
+                    insort(self._ranked[milestone], rank)
             return
         if (before, status) != (Trial.PAUSED, Trial.PENDING):
             return
@@ -194,25 +209,28 @@ class Promotions:
     def _leave(self, trial_id) -> None:
         # Also one that was promoted, but never started.
         milestone = self._starting.pop(trial_id, self._stands.get(trial_id))
-        if milestone is not None:
+        if milestone is not None and trial_id not in self._left[milestone]:
             self._left[milestone].add(trial_id)
+            ranked = self._ranked[milestone]
+            del ranked[bisect_left(ranked, self._records[milestone][trial_id])]
 
     def _judge(self, monitor, trial, milestone) -> None:
         trial_id = trial.trial_id
-        record, left = self._records[milestone], self._left[milestone]
+        record = self._records[milestone]
         places = int(len(record) / self._eta)
-        ranked = sorted((t for t in record if t not in left), key=record.get)
-        is_nan = record[trial_id][0]
-        is_second = trial_id in self._promoted[milestone]
-        if trial_id in ranked[:places] and not is_second and not is_nan:
+        rank = record[trial_id]
+        number = bisect_left(self._ranked[milestone], rank) + 1
+        has_left = trial_id in self._left[milestone]
+        is_nan, is_second = rank[0], trial_id in self._promoted[milestone]
+        if number <= places and not (has_left or is_second or is_nan):
             return
         if not is_second and not is_nan and self._survives(monitor, trial):
             return
         monitor.broken(
             "promotion",
             f"a trial was promoted from milestone {milestone} as number "
-            f"{ranked.index(trial_id) + 1 if trial_id in ranked else 0} of "
-            f"{len(record)}, where {places} may be"
+            f"{number} of {len(record)}, where {places} may be"
+            + (", after it had ended" if has_left else "")
             + (", for the second time" if is_second else "")
             + (", with no number for a result" if is_nan else ""),
             trial_id,

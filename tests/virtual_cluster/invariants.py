@@ -23,6 +23,7 @@ _TRAIN = ("train", "train_buffered")
 # A run cannot go on after these, so that they cannot be ignored.
 _TERMINAL = ("hang", "blocked", "spin", "endless")
 _WORK = ("train", "train_buffered", "save", "restore", "reset")
+_POSITIVE = (0).__lt__
 
 # What further invariants may listen to. The first argument is the monitor.
 HOOKS = ("on_told", "on_decision", "on_status", "after_step", "driver_died")
@@ -106,6 +107,14 @@ class _View:
         self.status = None
 
 
+class _Views(dict):
+    """The views by trial id; each is made when it is first asked for."""
+
+    def __missing__(self, trial_id) -> _View:
+        view = self[trial_id] = _View()
+        return view
+
+
 class Monitor:
     """Watches a run and remembers the first invariant that is broken.
 
@@ -124,6 +133,7 @@ class Monitor:
         self.ignore = frozenset(ignore)
         self.violation: Optional[InvariantViolation] = None
         self.events: List[Event] = []
+        self.num_dropped = 0  # of the first events, if not all are kept
         self.decisions: List = []
         self.results: Dict[str, List[Dict]] = {}
         self.faults_fired: List = []
@@ -135,8 +145,9 @@ class Monitor:
         self.scheduler = None
         self.stored_paused: set = set()  # the trials that are PAUSED in the snapshot
         self._keep = keep_events
-        self._views: Dict[str, _View] = {}
+        self._views = _Views()
         self._dirty: set = set()
+        self.touched: set = set()  # the trials of recent steps; whoever reads it clears
         self._pending: Dict[int, Any] = {}  # id(result) -> (result, ref, index)
         self._of_ref: Dict[Any, List[int]] = {}
         self._last_choice = None
@@ -146,10 +157,7 @@ class Monitor:
     # Bookkeeping
 
     def view(self, trial_id: str) -> _View:
-        view = self._views.get(trial_id)
-        if view is None:
-            view = self._views[trial_id] = _View()
-        return view
+        return self._views[trial_id]
 
     def log(self, kind: str, trial: Optional[str], detail: str = "") -> None:
         """Note something that happened.
@@ -162,6 +170,7 @@ class Monitor:
         self.events.append(Event(self.number, self.clock.now, kind, trial, detail))
         if not self._keep and len(self.events) > 400:
             del self.events[:200]
+            self.num_dropped += 200
 
     def broken(self, rule: str, what: str, trial: Optional[str] = None) -> None:
         """Note that an invariant was broken; the first one counts.
@@ -197,6 +206,7 @@ class Monitor:
         self._tell("driver_died")
         self._views.clear()
         self._dirty.clear()
+        self.touched.clear()
         self._pending.clear()
         self._of_ref.clear()
         self.stopping_all = False
@@ -210,7 +220,7 @@ class Monitor:
         if method in ("get_auto_filled_metrics", "__ray_ready__"):
             return
         self.changes += 1
-        view = self.view(trial_id)
+        view = self._views[trial_id]
         if method in ("start", "reset"):
             view.restored = view.trained = None
             view.failed_seq = None
@@ -284,7 +294,7 @@ class Monitor:
         method = ref.method
         if method not in _WORK:
             return
-        view = self.view(ref.trial_id)
+        view = self._views[ref.trial_id]
         kind = "train" if method in _TRAIN else method
         count = view.in_flight[kind] = view.in_flight.get(kind, 0) + 1
         if count > 1 and kind in ("train", "save"):
@@ -297,7 +307,7 @@ class Monitor:
     def on_untrack(self, ref) -> None:
         method = ref.method
         if method in _WORK:
-            view = self.view(ref.trial_id)
+            view = self._views[ref.trial_id]
             kind = "train" if method in _TRAIN else method
             view.in_flight[kind] = view.in_flight.get(kind, 0) - 1
             self._dirty.add(ref.trial_id)
@@ -309,7 +319,7 @@ class Monitor:
         if not produced or failed or ref.actor.error is not None:
             self._forget(ref)
             return
-        view = self.view(ref.trial_id)
+        view = self._views[ref.trial_id]
         if view.stop or self.stopping_all or ref.seq <= view.loose_pause:
             self._forget(ref)
             return
@@ -341,7 +351,7 @@ class Monitor:
         self.changes += 1
         self.runtime.idle_left = self.runtime.idle_steps
         self.on_untrack(ref)
-        view = self.view(ref.trial_id)
+        view = self._views[ref.trial_id]
         self._dirty.add(ref.trial_id)
         name = "started" if ref.method == "__ray_ready__" else ref.method
         if ref.error is None:
@@ -365,7 +375,7 @@ class Monitor:
         left = self._of_ref.pop(ref, None)
         if not left:
             return
-        view = self.view(ref.trial_id)
+        view = self._views[ref.trial_id]
         for key in left:
             entry = self._pending.pop(key, None)
             if entry is None:
@@ -382,7 +392,7 @@ class Monitor:
     # What was decided
 
     def on_trial(self, trial) -> None:
-        view = self.view(trial.trial_id)
+        view = self._views[trial.trial_id]
         view.trial = trial
         view.status = trial.status
         if trial.is_finished():
@@ -411,7 +421,7 @@ class Monitor:
         self._dirty.add(trial.trial_id)
 
     def stop_decided(self, trial, who: str) -> None:
-        view = self.view(trial.trial_id)
+        view = self._views[trial.trial_id]
         if view.stop is None:
             view.stop = who
 
@@ -436,7 +446,7 @@ class Monitor:
             return
         _, ref, index = entry
         order = (ref.actor.number, ref.seq, index)
-        view = self.view(trial.trial_id)
+        view = self._views[trial.trial_id]
         last = view.last_handled
         if last is not None and last[0] == order[0] and order < last:
             self.broken(
@@ -454,7 +464,7 @@ class Monitor:
         self._last_choice = chosen
 
     def on_status(self, trial, status: str) -> None:
-        view = self.view(trial.trial_id)
+        view = self._views[trial.trial_id]
         view.trial = trial
         if self.in_stop_all and status == Trial.TERMINATED:
             self.stopping_all = True
@@ -466,7 +476,7 @@ class Monitor:
             self._dirty.add(trial.trial_id)
 
     def on_stop_trial(self, trial) -> None:
-        view = self.view(trial.trial_id)
+        view = self._views[trial.trial_id]
         view.trial = trial
         if trial.is_finished():
             return
@@ -481,7 +491,7 @@ class Monitor:
         self.stop_decided(trial, "stop_trial")
 
     def on_pause_trial(self, trial, should_checkpoint: bool) -> None:
-        view = self.view(trial.trial_id)
+        view = self._views[trial.trial_id]
         view.trial = trial
         if self.in_action is not trial:
             self.log("pause_trial", trial.trial_id, f"save={should_checkpoint}")
@@ -498,14 +508,17 @@ class Monitor:
             controller: The controller.
         """
         trial_to_actor = controller._trial_to_actor
-        for trial_id in sorted(filter(None, self._dirty)):
+        dirty = self._dirty
+        dirty.discard(None)
+        self.touched |= dirty
+        for trial_id in sorted(dirty) if len(dirty) > 1 else dirty:
             view = self._views.get(trial_id)
             trial = view.trial if view else None
             if trial is None:
                 continue
             status = trial.status
             if status == Trial.RUNNING:
-                if not any(view.in_flight.get(kind, 0) > 0 for kind in _WORK):
+                if not any(map(_POSITIVE, view.in_flight.values())):
                     self.broken(
                         "running-idle",
                         "the trial is RUNNING, but no task of it is in flight, so no "
@@ -532,7 +545,7 @@ class Monitor:
                         "the trial is TERMINATED, but nobody decided to stop it",
                         trial_id,
                     )
-        self._dirty.clear()
+        dirty.clear()
         if self.max_concurrent:
             manager = controller._actor_manager
             holding = [

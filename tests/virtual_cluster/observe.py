@@ -93,7 +93,7 @@ class ObservedController(TuneController):
 
     def _execute_action(self, trial, *args, **kwargs):
         # What the hooks of the scheduler do to other trials meanwhile is their own.
-        monitor = current()
+        monitor = _active[-1]
         before, monitor.in_action = monitor.in_action, trial
         try:
             return super()._execute_action(trial, *args, **kwargs)
@@ -101,7 +101,7 @@ class ObservedController(TuneController):
             monitor.in_action = before
 
     def _stop_experiment_if_needed(self):
-        monitor = current()
+        monitor = _active[-1]
         monitor.in_stop_all = True
         try:
             return super()._stop_experiment_if_needed()
