@@ -5,6 +5,7 @@ import sys
 import pytest
 from virtual_cluster import VirtualCluster, drawing, explorer, scenarios
 from virtual_cluster.scenarios import Scenario, Source
+from virtual_cluster.shares import Shares
 from virtual_cluster.shrink import causes, shrink
 
 from ray.tune.execution.tune_controller import TuneController
@@ -147,6 +148,18 @@ def test_look_behind_ignores_what_is_known(losing):
     scenario.ignore = ("running-idle",)
     # Behind it is what it leads to.
     assert explorer.run_scenario(scenario).rule not in (None, "running-idle")
+
+
+def test_time_is_shared_out():
+    with Shares(seconds=0.001) as shares:
+        while shares.num_samples < 30:
+            explorer.run_scenario(drawing.draw(1, "asha"))
+    parts = shares.shares()
+    assert sum(parts.values()) == pytest.approx(1)
+    assert parts["harness"] > 0 and parts["controller"] > 0
+    before = shares.num_samples
+    explorer.run_scenario(drawing.draw(1, "asha"))
+    assert shares.num_samples == before
 
 
 def test_report_counts():

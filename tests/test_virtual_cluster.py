@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from virtual_cluster import (
@@ -148,6 +149,38 @@ def test_same_history_in_another_process(tmp_path):
         assert done.returncode == 0, done.stderr[-2000:]
         outputs.append(done.stdout)
     assert outputs[0] == outputs[1]
+
+
+def test_closing_leaves_nothing_on_disk():
+    cluster = VirtualCluster(
+        num_samples=2,
+        stop={"training_iteration": 2},
+        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+        faults=[driver_death(after=6)],
+    )
+    path = Path(cluster.storage_path)
+    cluster.run()
+    assert any(path.rglob("checkpoint_*"))
+    cluster.close()
+    assert list(path.parent.glob(path.name + "*")) == []
+
+
+def test_events_are_told_of_also_when_they_are_not_kept():
+    def told(keep_events):
+        events = []
+        record = VirtualCluster(
+            num_samples=40,
+            stop={"training_iteration": 9},
+            keep_events=keep_events,
+            on_event=lambda cluster, event: events.append(str(event)),
+        ).run()
+        return events, record
+
+    kept, _ = told(True)
+    assert len(kept) > 400
+    not_kept, record = told(False)
+    assert not_kept == kept
+    assert len(record.events) <= 400
 
 
 def test_global_generators_are_left_alone():

@@ -3,6 +3,8 @@
 They look at what a scheduler keeps, and say nothing where it keeps something else.
 """
 
+import math
+from bisect import bisect_left, insort
 from fractions import Fraction
 
 from .duties import duties
@@ -21,6 +23,7 @@ class HyperBandStranded:
 
     def __init__(self):
         self._suspect = {}
+        self._awake = {}  # id of a bracket -> one of its trials that is not paused
 
     def after_step(self, monitor, controller) -> None:
         scheduler = monitor.scheduler
@@ -30,14 +33,20 @@ class HyperBandStranded:
             brackets = [b for band in scheduler._hyperbands for b in band if b]
             suspects = {}
             for bracket in brackets:
-                live = list(bracket._live_trials)
+                live = bracket._live_trials
+                # Few brackets are looked through: one trial is enough.
+                awake = self._awake.get(id(bracket))
+                if awake in live and awake.status != Trial.PAUSED:
+                    continue
+                awake = next((t for t in live if t.status != Trial.PAUSED), None)
+                self._awake[id(bracket)] = awake
                 if (
                     live
-                    and all(trial.status == Trial.PAUSED for trial in live)
+                    and awake is None
                     and not bracket.trials_to_unpause
                     and bracket.cur_iter_done()
                 ):
-                    suspects[id(bracket)] = len(bracket._all_trials), live
+                    suspects[id(bracket)] = len(bracket._all_trials), list(live)
         except (AttributeError, KeyError, TypeError):
             return
         for key, (size, live) in suspects.items():
@@ -55,128 +64,212 @@ class HyperBandStranded:
 class Promotions:
     """ASHAv2 promotes what successive halving by promotion lets it promote.
 
-    Of the ``n`` results recorded at a milestone, the best ``floor(n / eta)`` may go on;
-    a trial that failed or was stopped while it waited passes its place to the next.
-    Exempt is the survivor, which goes on when nothing else is left to do, and a trial
-    that somebody else had paused. Nothing is said of several brackets, and of what
-    comes after a restore.
+    Of the ``n`` results recorded at a milestone, the best ``floor(n / eta)`` may go on,
+    by a resume or in place; NaN and None rank below every number, and never go on. A
+    trial that failed or was stopped while it stood there passes its place to the next.
+    A result counts from when the scheduler is told of it; of one that ends its trial
+    that is when the trial ends. Exempt is the survivor, which goes on when nothing
+    else is left to do, and a trial that somebody else had paused. Nothing is said of
+    several brackets, and of what comes after a restore.
     """
 
     def __init__(self):
         self._off = False
         self._milestones = None
-        self._records = {}  # milestone -> {trial id: (score, order)}
-        self._promoted = {}
-        self._gone = {}
-        self._starting = {}  # trial id -> the milestone it was promoted from
-        self._waits = {}  # the trials that the scheduler has paused
+        self._records = {}  # milestone -> {trial id: rank, the best is the least}
+        self._ranked = {}  # milestone -> the ranks of those that have not left
+        self._promoted = {}  # milestone -> those that have gone on
+        self._left = {}  # milestone -> those that have ended where they stood
+        # Trial id -> the milestone at which it is recorded and has not gone on.
+        self._stands = {}
+        # Told to pause; neither resumed nor failed since, and no result since.
+        self._waits = set()
+        # Trial id -> the milestone it was promoted from, while it is PENDING.
+        self._starting = {}
 
     def _is_on(self, monitor) -> bool:
-        if self._off or type(monitor.scheduler).__name__ != "ASHAv2":
+        if self._off:
             return False
         if self._milestones is None:
+            scheduler = monitor.scheduler
+            if all(cls.__name__ != "ASHAv2" for cls in type(scheduler).__mro__):
+                self._off = True
+                return False
             try:
-                (bracket,) = monitor.scheduler._ladder.brackets
+                (bracket,) = scheduler._ladder.brackets
                 self._milestones = [rung.milestone for rung in bracket.rungs]
-                rung = bracket.rungs[0]
-                self._eta = getattr(rung, "reduction_factor", None) or rung._eta
+                eta = bracket.rungs[0].reduction_factor
+                self._eta = Fraction(str(eta))
             except (AttributeError, IndexError, ValueError):
                 self._off = True
                 return False
             for milestone in self._milestones:
                 self._records[milestone] = {}
+                self._ranked[milestone] = []
                 self._promoted[milestone] = set()
-                self._gone[milestone] = set()
+                self._left[milestone] = set()
         return True
 
     def driver_died(self, monitor) -> None:
         self._off = True
 
-    def on_result(self, monitor, trial, result) -> None:
-        if not self._is_on(monitor):
-            return
+    def _time(self, monitor, result):
+        """The time of a result that counts, else None."""
         scheduler = monitor.scheduler
         time = result.get(scheduler._time_attr)
-        score = result.get(scheduler._metric)
-        if time is None or score is None:
+        if scheduler._metric not in result or _is_nan(time):
+            return None
+        return time
+
+    def on_told(self, monitor, trial, result, has_ended) -> None:
+        if not self._is_on(monitor):
             return
-        score = score if scheduler._mode == "max" else -score
-        for milestone in self._milestones:
+        trial_id, scheduler = trial.trial_id, monitor.scheduler
+        if not has_ended:
+            self._waits.discard(trial_id)
+        time = self._time(monitor, result)
+        is_new = False
+        for milestone in self._milestones if time is not None else ():
             if time < milestone:
                 break
             record = self._records[milestone]
-            if trial.trial_id not in record:
-                record[trial.trial_id] = (score, len(record))
+            if trial_id in record:
+                continue
+            is_new = True
+            if trial_id in self._stands:
+                self._go_on(trial_id)
+            score = result[scheduler._metric]
+            if _is_nan(score):
+                rank = 1, 0, len(record)
+            else:
+                score = -score if scheduler._mode == "max" else score
+                rank = 0, score, len(record)
+            record[trial_id] = rank
+            insort(self._ranked[milestone], rank)
+            self._stands[trial_id] = milestone
+        if time is not None and time >= scheduler._max_t:
+            self._go_on(trial_id)
+        if has_ended and is_new:
+            # It ended by itself, and keeps its place.
+            self._stands.pop(trial_id, None)
+        elif has_ended:
+            self._leave(trial_id)
 
-    def on_decision(self, monitor, trial, decision) -> None:
-        if decision == "PAUSE" and self._is_on(monitor):
-            self._waits[trial.trial_id] = True
+    def on_decision(self, monitor, trial, result, decision) -> None:
+        if not self._is_on(monitor):
+            return
+        trial_id = trial.trial_id
+        if decision == "PAUSE":
+            self._waits.add(trial_id)
+        elif decision == "STOP":
+            self._leave(trial_id)
+        elif trial_id in self._stands:
+            time, milestone = self._time(monitor, result), self._stands[trial_id]
+            if time is not None and time >= milestone:
+                self._judge(monitor, trial, milestone)
+                self._go_on(trial_id)
+
+    def on_status(self, monitor, trial, before, status) -> None:
+        if not self._is_on(monitor):
+            return
+        trial_id = trial.trial_id
+        if status in (Trial.ERROR, Trial.TERMINATED):
+            # One that fails has to pause anew, if it is tried again.
+            self._waits.discard(trial_id)
+            self._leave(trial_id)
+            return
+        self._starting.pop(trial_id, None)
+        if before == Trial.ERROR:
+            # It is tried again.
+            for milestone, left in self._left.items():
+                if trial_id in left:
+                    left.remove(trial_id)
+                    rank = self._records[milestone][trial_id]
+                    insort(self._ranked[milestone], rank)
+            return
+        if (before, status) != (Trial.PAUSED, Trial.PENDING):
+            return
+        if trial_id not in self._waits:
+            return  # Somebody else had paused it.
+        self._waits.discard(trial_id)
+        milestone = self._top(trial_id)
+        if milestone is None:
+            return
+        self._judge(monitor, trial, milestone)
+        self._go_on(trial_id)
+        self._starting[trial_id] = milestone
 
     def _top(self, trial_id):
         tops = [m for m in self._milestones if trial_id in self._records[m]]
         return tops[-1] if tops else None
 
-    def on_status(self, monitor, trial, before, status) -> None:
+    def _go_on(self, trial_id) -> None:
+        milestone = self._stands.pop(trial_id, None)
+        if milestone is not None:
+            self._promoted[milestone].add(trial_id)
+
+    def _leave(self, trial_id) -> None:
+        # Also one that was promoted, but never started.
+        milestone = self._starting.pop(trial_id, self._stands.get(trial_id))
+        if milestone is not None and trial_id not in self._left[milestone]:
+            self._left[milestone].add(trial_id)
+            ranked = self._ranked[milestone]
+            del ranked[bisect_left(ranked, self._records[milestone][trial_id])]
+
+    def _judge(self, monitor, trial, milestone) -> None:
         trial_id = trial.trial_id
-        if not self._is_on(monitor):
-            return
-        milestone = self._starting.pop(trial_id, None)
-        if milestone is not None and status in (Trial.ERROR, Trial.TERMINATED):
-            # It never went on: its place passes to the next.
-            self._promoted[milestone].discard(trial_id)
-            self._gone[milestone].add(trial_id)
-        if trial_id not in self._waits:
-            return
-        milestone = self._top(trial_id)
-        if milestone is None:
-            return
-        if status in (Trial.ERROR, Trial.TERMINATED):
-            # While it waited, or was saving for that.
-            self._gone[milestone].add(trial_id)
-            return
-        if before == Trial.ERROR:
-            # It is tried again.
-            self._gone[milestone].discard(trial_id)
-            return
-        if before != Trial.PAUSED or status != Trial.PENDING:
-            return
-        del self._waits[trial_id]
-        self._starting[trial_id] = milestone
         record = self._records[milestone]
-        ranked = sorted(
-            (t for t in record if t not in self._gone[milestone]),
-            key=lambda t: (_nan_last(record[t][0]), record[t][1]),
-        )
-        places = int(len(record) / Fraction(str(self._eta)))
-        promoted = self._promoted[milestone]
-        if trial_id in ranked[:places] and trial_id not in promoted:
-            promoted.add(trial_id)
+        places = int(len(record) / self._eta)
+        rank = record[trial_id]
+        number = bisect_left(self._ranked[milestone], rank) + 1
+        has_left = trial_id in self._left[milestone]
+        is_nan, is_second = rank[0], trial_id in self._promoted[milestone]
+        if number <= places and not (has_left or is_second or is_nan):
             return
-        active = any(
-            view.trial.status in (Trial.RUNNING, Trial.PENDING) and not view.stop
-            for view in monitor._views.values()
-            if view.trial is not None and view.trial is not trial
+        if not is_second and not is_nan and self._survives(monitor, trial):
+            return
+        monitor.broken(
+            "promotion",
+            f"a trial was promoted from milestone {milestone} as number "
+            f"{number} of {len(record)}, where {places} may be"
+            + (", after it had ended" if has_left else "")
+            + (", for the second time" if is_second else "")
+            + (", with no number for a result" if is_nan else ""),
+            trial_id,
         )
-        if active:
-            monitor.broken(
-                "promotion",
-                f"a trial was promoted from milestone {milestone} as number "
-                f"{ranked.index(trial_id) + 1 if trial_id in ranked else 0} of "
-                f"{len(record)}, where {places} may be"
-                + (", for the second time" if trial_id in promoted else ""),
-                trial_id,
-            )
-        promoted.add(trial_id)
+
+    def _survives(self, monitor, trial) -> bool:
+        """Whether nothing else is left to do, and none that waits is better."""
+        waiting = [trial]
+        for view in monitor._views.values():
+            other = view.trial
+            if other is None or other is trial:
+                continue
+            if other.status == Trial.PAUSED:
+                waiting.append(other)
+            elif not other.is_finished() and not view.stop:
+                return False
+        ranks = {}
+        for other in waiting:
+            milestone = self._stands.get(other.trial_id)
+            if milestone is not None and other.trial_id not in self._left[milestone]:
+                ranks[other] = -milestone, self._records[milestone][other.trial_id]
+        numbers = [other for other in ranks if not ranks[other][1][0]]
+        return bool(numbers) and trial is min(numbers, key=ranks.get)
 
 
-def _nan_last(score):
-    return (1, 0) if score != score else (0, -score)
+def _is_nan(value) -> bool:
+    """Whether a value is no number, as NaN and None are."""
+    try:
+        return value is None or math.isnan(value)
+    except TypeError:
+        return True
 
 
 def checks():
     """Make the invariants of single schedulers.
 
     Returns:
-        A list of objects with hooks of ``Monitor._tell``.
+        A list of objects that have some of the hooks in ``invariants.HOOKS``.
     """
     return [HyperBandStranded(), Promotions(), *duties(), *population_checks()]

@@ -13,6 +13,7 @@ class VirtualClock:
     def __init__(self, epoch: float = 1_700_000_000.0):
         self.epoch = epoch
         self.now = 0.0
+        self.unix = epoch  # the same moment as Unix time
 
     def advance_to(self, moment: float) -> None:
         """Let time pass until a moment; a moment in the past changes nothing.
@@ -22,6 +23,7 @@ class VirtualClock:
         """
         if moment > self.now:
             self.now = moment
+            self.unix = self.epoch + moment
 
 
 class VirtualTime:
@@ -35,7 +37,7 @@ class VirtualTime:
         self._clock = clock
 
     def time(self) -> float:
-        return self._clock.epoch + self._clock.now
+        return self._clock.unix
 
     def monotonic(self) -> float:
         # Not zero: Tune compares to timestamps that default to 0 and -inf.

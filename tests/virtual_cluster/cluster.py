@@ -289,6 +289,7 @@ class VirtualCluster:
         self._outside: Dict[int, List[Act]] = {}
         for act in outside:
             self._outside.setdefault(act.nth, []).append(act)
+        self._last_planned = max([self.plan.last_event, *self._outside])
         self._checkpoint_period = checkpoint_period
         self._max_concurrent = max_concurrent
         self._make_scheduler = _maker(scheduler or FIFOScheduler())
@@ -314,7 +315,7 @@ class VirtualCluster:
         self.monitor = Monitor(
             self.clock, self.runtime, max_concurrent, keep_events, ignore
         )
-        self.monitor.checks.extend(checks())
+        self.monitor.add_checks(checks())
         self.runtime.monitor = self.monitor
         self._env = {
             "TUNE_STALL_TIMEOUT_S": str(stall_timeout_s),
@@ -380,14 +381,18 @@ class VirtualCluster:
             This cluster.
         """
         if self.controller is None:
-            resume = self._resume
-            if resume is True:
-                resume = ResumeConfig()
-            self._set_up(resume or None)
+            with self._started():
+                pass
         return self
 
-    def _set_up(self, resume_config: Optional[ResumeConfig]) -> None:
-        # Patches of the scheduler's class go in with the next activation.
+    @contextmanager
+    def _started(self):
+        """Be active, with a controller."""
+        if self.controller is not None:
+            with self.active():
+                yield
+            return
+        # Patches of the scheduler's class go in with the activation.
         scheduler = self.scheduler = self._make_scheduler()
         assert self._activation._depth == 0 or not self._activation.class_patches
         self._activation.class_patches = [
@@ -395,11 +400,17 @@ class VirtualCluster:
             *observe.logger_patches(observe.current),
         ]
         self.monitor.scheduler = scheduler
-        with self.active(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self._set_up_active(scheduler, resume_config)
+        resume = ResumeConfig() if self._resume is True else self._resume or None
+        with self.active():
+            self._set_up(scheduler, resume)
+            yield
 
-    def _set_up_active(self, scheduler, resume_config) -> None:
+    def _set_up(self, scheduler, resume_config: Optional[ResumeConfig]) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._set_up_quietly(scheduler, resume_config)
+
+    def _set_up_quietly(self, scheduler, resume_config) -> None:
         from ray.tune.schedulers.util import (
             _set_search_properties_backwards_compatible as set_scheduler,
         )
@@ -500,8 +511,7 @@ class VirtualCluster:
         Raises:
             InvariantViolation: If an invariant was broken, and ``check``.
         """
-        self.start()
-        with self.active():
+        with self._started():
             return self._step()
 
     def _step(self) -> List:
@@ -512,7 +522,8 @@ class VirtualCluster:
         probability, seconds = self._lag
         if probability and self._lag_rng.random() < probability:
             clock.advance_to(clock.now + self._lag_rng.uniform(0, seconds))
-        seen, handled, changes = len(monitor.events), monitor.number, monitor.changes
+        seen = monitor.num_dropped + len(monitor.events)
+        handled, changes = monitor.number, monitor.changes
         try:
             self.controller.step()
         except BlockedForever as exc:
@@ -534,7 +545,7 @@ class VirtualCluster:
             monitor.broken("spin", "3000 steps of the controller without an event")
         if self._check and monitor.violation is not None:
             raise monitor.violation
-        happened = monitor.events[seen:]
+        happened = monitor.events[max(0, seen - monitor.num_dropped) :]
         if self._on_event is not None:
             for event in happened:
                 self._on_event(self, event)
@@ -577,7 +588,7 @@ class VirtualCluster:
         if self._storage_full_until is not None and number >= self._storage_full_until:
             self._storage_full_until = None
             self._set_storage_full(False)
-        for count in range(self._num_seen, number + 1):
+        for count in range(self._num_seen, min(number, self._last_planned) + 1):
             if count in self.plan.snapshots:
                 self.controller.checkpoint(force=True, wait=True)
             for fault in self.plan.for_event(count):
@@ -623,8 +634,7 @@ class VirtualCluster:
 
     def restart_driver(self) -> None:
         """The driver dies now; a new one restores the experiment from its storage."""
-        self.start()
-        with self.active():
+        with self._started():
             self._restart()
 
     def _restart(
@@ -641,9 +651,7 @@ class VirtualCluster:
         self.clock.advance_to(self.clock.now + 2.0)
         scheduler = self.scheduler = self._make_scheduler()
         self.monitor.scheduler = scheduler
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self._set_up_active(scheduler, resume_config or ResumeConfig())
+        self._set_up(scheduler, resume_config or ResumeConfig())
         if not self.controller.resumed:
             return
         if type(scheduler).save is TrialScheduler.save:
@@ -729,8 +737,7 @@ class VirtualCluster:
         Raises:
             InvariantViolation: If an invariant was broken, and ``check``.
         """
-        self.start()
-        with self.active():
+        with self._started():
             self._run_to_end(max_events)
             while self._resume_after and self.monitor.violation is None:
                 self._resume_after -= 1
@@ -769,8 +776,7 @@ class VirtualCluster:
         Raises:
             TimeoutError: If it does not hold after so many events.
         """
-        self.start()
-        with self.active():
+        with self._started():
             while not condition():
                 if self.monitor.number >= max_events or self.controller.is_finished():
                     raise TimeoutError(
@@ -788,8 +794,7 @@ class VirtualCluster:
         Raises:
             InvariantViolation: If an invariant was broken, and ``check``.
         """
-        self.start()
-        with self.active():
+        with self._started():
             return self._finish()
 
     def _finish(self) -> RunRecord:
@@ -839,8 +844,7 @@ class VirtualCluster:
         Returns:
             What it returns.
         """
-        self.start()
-        with self.active():
+        with self._started():
             return function(*args, **kwargs)
 
     def pause_trial(self, trial, should_checkpoint: bool = True) -> None:

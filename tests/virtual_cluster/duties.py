@@ -217,7 +217,7 @@ class PauseWithoutCheckpointIsSaid:
     def driver_died(self, monitor) -> None:
         self.__init__()
 
-    def on_decision(self, monitor, trial, decision) -> None:
+    def on_decision(self, monitor, trial, result, decision) -> None:
         if decision == "PAUSE":
             self._decided.add(trial.trial_id)
 
@@ -297,7 +297,7 @@ def duties() -> List:
     """Make the checks of this module.
 
     Returns:
-        A list of objects with hooks of ``Monitor._tell``.
+        A list of objects that have some of the hooks in ``invariants.HOOKS``.
     """
     return [
         EveryoneIsTold(),

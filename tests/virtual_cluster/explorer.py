@@ -1,17 +1,21 @@
 """Runs many histories and remembers what they break."""
 
+import gc
 import hashlib
 import random
 import time
 import traceback
+from contextlib import contextmanager
 from typing import Dict, Iterable, List, NamedTuple, Optional
 
 from .cluster import ScriptedChooser
 from .drawing import FAMILIES, draw
 from .invariants import InvariantViolation
+from .patching import silence
 from .scenarios import Scenario
 
 MAX_EVENTS = 1500
+_HISTORIES_PER_COLLECTION = 25
 
 
 class Outcome(NamedTuple):
@@ -57,20 +61,10 @@ def run_scenario(
     Returns:
         The outcome.
     """
-    seen = set()
-    on_event = None
-    if states:
-        last = [-1]
-
-        def on_event(cluster, event):
-            if cluster.monitor.number != last[0]:
-                last[0] = cluster.monitor.number
-                seen.add(_state(cluster))
+    seen = _States() if states else None
 
     rule, what, trial, message = None, "", None, ""
-    cluster = scenario.cluster(
-        quiet=True, on_event=on_event, keep_events=full, **overrides
-    )
+    cluster = scenario.cluster(quiet=True, on_event=seen, keep_events=full, **overrides)
     try:
         cluster.run(max_events=max_events)
     except InvariantViolation as exc:
@@ -94,7 +88,7 @@ def run_scenario(
         cluster.monitor.number,
         events[-16:],
         digest,
-        frozenset(seen),
+        frozenset(seen.digests if states else ()),
         message,
     )
 
@@ -111,29 +105,46 @@ def _crash(exc: Exception):
     return type(exc).__name__, f"{type(exc).__name__}: {text[:160]} (in {place})"
 
 
-def _state(cluster) -> int:
-    """A digest of the state of the trials: what they are, and what is in flight."""
-    parts = []
-    for view in cluster.monitor._views.values():
-        trial = view.trial
-        if trial is None:
-            continue
-        flight = view.in_flight
-        iteration = (trial.run_metadata.last_result or {}).get("training_iteration", 0)
-        parts.append(
-            hash(
-                (
-                    trial.status,
-                    iteration,
-                    trial.is_saving,
-                    flight.get("train", 0) > 0,
-                    flight.get("save", 0) > 0,
-                    flight.get("restore", 0) > 0,
-                )
-            )
+class _States:
+    """Digests of the states that a cluster was in: what its trials are and do."""
+
+    def __init__(self):
+        self.digests: set = set()
+        self._last = None
+        self._parts: Dict[str, int] = {}
+        self._sum = 0  # of all parts, since the order of the trials does not matter
+
+    def __call__(self, cluster, event) -> None:
+        monitor = cluster.monitor
+        if (monitor.number, cluster.num_restarts) == self._last:
+            return
+        if self._last is None or cluster.num_restarts != self._last[1]:
+            self._parts, self._sum = {}, 0
+        self._last = monitor.number, cluster.num_restarts
+        for trial_id in monitor.touched:
+            part = _part(monitor.view(trial_id))
+            self._sum += part - self._parts.get(trial_id, 0)
+            self._parts[trial_id] = part
+        monitor.touched.clear()
+        self.digests.add(hash((len(self._parts), self._sum)))
+
+
+def _part(view) -> int:
+    """A digest of what one trial is, and what is in flight."""
+    trial, flight = view.trial, view.in_flight
+    if trial is None:
+        return 0
+    last = trial.run_metadata.last_result or {}
+    return hash(
+        (
+            trial.status,
+            last.get("training_iteration", 0),
+            trial.is_saving,
+            flight.get("train", 0) > 0,
+            flight.get("save", 0) > 0,
+            flight.get("restore", 0) > 0,
         )
-    parts.sort()
-    return hash(tuple(parts))
+    )
 
 
 class Finding(NamedTuple):
@@ -225,7 +236,44 @@ def explore(
     Returns:
         The report.
     """
-    names = sorted(families or FAMILIES)
+    with silence(), garbage_in_batches():
+        return _explore(
+            seconds,
+            sorted(families or FAMILIES),
+            first_seed,
+            max_histories,
+            states,
+            look_behind,
+            until,
+            ignore,
+            only,
+        )
+
+
+@contextmanager
+def garbage_in_batches():
+    """Leave it to the caller to collect garbage, between histories.
+
+    What there is before is no garbage: imports, most of all, which are many.
+
+    Yields:
+        Nothing.
+    """
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()
+
+
+def _explore(
+    seconds, names, first_seed, max_histories, states, look_behind, until, ignore, only
+) -> Report:
     report = Report()
     begin = time.perf_counter()
     cpu = time.process_time()
@@ -250,6 +298,8 @@ def explore(
             )
         outcome = run_scenario(scenario, states=states)
         report.histories += 1
+        if report.histories % _HISTORIES_PER_COLLECTION == 0:
+            gc.collect()
         report.events += outcome.events
         report.states |= outcome.states
         counts = report.per_family.setdefault(family, [0, 0])

@@ -190,9 +190,11 @@ class FaultPlan:
         self._methods = set()
         self._hooks: Dict[Tuple, Fault] = {}
         self.snapshots = set()  # after how many events a snapshot is stored
+        self.last_event = -1  # after this one nothing of the above is due any more
         for fault in self.faults:
             if fault.after is not None:
                 self._events.setdefault(fault.after, []).append(fault)
+                self.last_event = max(self.last_event, fault.after)
                 if fault.kind == "driver_death":
                     self.snapshots.add(max(0, fault.after - fault.stale))
             elif fault.kind == "hook":

@@ -24,6 +24,25 @@ _TRAIN = ("train", "train_buffered")
 # A run cannot go on after these, so that they cannot be ignored.
 _TERMINAL = ("hang", "blocked", "spin", "endless")
 _WORK = ("train", "train_buffered", "save", "restore", "reset")
+_POSITIVE = (0).__lt__
+
+# What further invariants may listen to. The first argument is the monitor.
+HOOKS = (
+    "after_step",
+    "at_end",
+    "driver_died",
+    "on_act",
+    "on_decision",
+    "on_failure",
+    "on_first_train",
+    "on_hook",
+    "on_result",
+    "on_searcher_complete",
+    "on_status",
+    "on_submit",
+    "on_told",
+    "on_warning",
+)
 
 
 class Event(NamedTuple):
@@ -104,6 +123,14 @@ class _View:
         self.status = None
 
 
+class _Views(dict):
+    """The views by trial id; each is made when it is first asked for."""
+
+    def __missing__(self, trial_id) -> _View:
+        view = self[trial_id] = _View()
+        return view
+
+
 class Monitor:
     """Watches a run and remembers the first invariant that is broken.
 
@@ -122,6 +149,7 @@ class Monitor:
         self.ignore = frozenset(ignore)
         self.violation: Optional[InvariantViolation] = None
         self.events: List[Event] = []
+        self.num_dropped = 0  # of the first events, if not all are kept
         self.decisions: List = []
         self.results: Dict[str, List[Dict]] = {}
         self.faults_fired: List = []
@@ -137,21 +165,19 @@ class Monitor:
         self.reuses_actors = False
         self.num_failures = 0  # that this driver has seen
         self._keep = keep_events
-        self._views: Dict[str, _View] = {}
+        self._views = _Views()
         self._dirty: set = set()
+        self.touched: set = set()  # the trials of recent steps; whoever reads it clears
         self._pending: Dict[int, Any] = {}  # id(result) -> (result, ref, index)
         self._of_ref: Dict[Any, List[int]] = {}
         self._last_choice = None
-        self.checks: List = []  # further invariants, with the hooks of ``_tell``
-        self._listeners: Dict[str, List] = {}
+        self.checks: List = []  # further invariants, see ``add_checks``
+        self._hooks: Dict[str, List] = {name: [] for name in HOOKS}
 
     # Bookkeeping
 
     def view(self, trial_id: str) -> _View:
-        view = self._views.get(trial_id)
-        if view is None:
-            view = self._views[trial_id] = _View()
-        return view
+        return self._views[trial_id]
 
     def log(self, kind: str, trial: Optional[str], detail: str = "") -> None:
         """Note something that happened.
@@ -164,6 +190,7 @@ class Monitor:
         self.events.append(Event(self.number, self.clock.now, kind, trial, detail))
         if not self._keep and len(self.events) > 400:
             del self.events[:200]
+            self.num_dropped += 200
 
     def broken(self, rule: str, what: str, trial: Optional[str] = None) -> None:
         """Note that an invariant was broken; the first one counts.
@@ -180,12 +207,18 @@ class Monitor:
                 rule, what, trial, self.events[-16:], self.number
             )
 
+    def add_checks(self, checks) -> None:
+        """Add further invariants.
+
+        Args:
+            checks: Objects that have some of the hooks in ``HOOKS``.
+        """
+        self.checks.extend(checks)
+        for name, hooks in self._hooks.items():
+            hooks.extend(getattr(c, name) for c in checks if hasattr(c, name))
+
     def _tell(self, hook: str, *args) -> None:
-        listeners = self._listeners.get(hook)
-        if listeners is None:
-            found = (getattr(check, hook, None) for check in self.checks)
-            listeners = self._listeners[hook] = [method for method in found if method]
-        for method in listeners:
+        for method in self._hooks[hook]:
             method(self, *args)
 
     def driver_died(self) -> None:
@@ -193,6 +226,7 @@ class Monitor:
         self._tell("driver_died")
         self._views.clear()
         self._dirty.clear()
+        self.touched.clear()
         self._pending.clear()
         self._of_ref.clear()
         self.stopping_all = False
@@ -207,7 +241,7 @@ class Monitor:
         if method in ("get_auto_filled_metrics", "__ray_ready__"):
             return
         self.changes += 1
-        view = self.view(trial_id)
+        view = self._views[trial_id]
         if method in ("start", "reset"):
             view.restored = view.trained = None
             view.failed_seq = None
@@ -291,7 +325,7 @@ class Monitor:
         method = ref.method
         if method not in _WORK:
             return
-        view = self.view(ref.trial_id)
+        view = self._views[ref.trial_id]
         kind = "train" if method in _TRAIN else method
         count = view.in_flight[kind] = view.in_flight.get(kind, 0) + 1
         if count > 1 and kind in ("train", "save"):
@@ -304,7 +338,7 @@ class Monitor:
     def on_untrack(self, ref) -> None:
         method = ref.method
         if method in _WORK:
-            view = self.view(ref.trial_id)
+            view = self._views[ref.trial_id]
             kind = "train" if method in _TRAIN else method
             view.in_flight[kind] = view.in_flight.get(kind, 0) - 1
             self._dirty.add(ref.trial_id)
@@ -316,7 +350,7 @@ class Monitor:
         if not produced or failed or ref.actor.error is not None:
             self._forget(ref)
             return
-        view = self.view(ref.trial_id)
+        view = self._views[ref.trial_id]
         if view.stop or self.stopping_all or ref.seq <= view.loose_pause:
             self._forget(ref)
             return
@@ -348,7 +382,7 @@ class Monitor:
         self.changes += 1
         self.runtime.idle_left = self.runtime.idle_steps
         self.on_untrack(ref)
-        view = self.view(ref.trial_id)
+        view = self._views[ref.trial_id]
         self._dirty.add(ref.trial_id)
         name = "started" if ref.method == "__ray_ready__" else ref.method
         if ref.error is None:
@@ -377,7 +411,7 @@ class Monitor:
         left = self._of_ref.pop(ref, None)
         if not left:
             return
-        view = self.view(ref.trial_id)
+        view = self._views[ref.trial_id]
         for key in left:
             entry = self._pending.pop(key, None)
             if entry is None:
@@ -394,7 +428,7 @@ class Monitor:
     # What was decided
 
     def on_trial(self, trial) -> None:
-        view = self.view(trial.trial_id)
+        view = self._views[trial.trial_id]
         view.trial = trial
         view.status = trial.status
         if trial.is_finished():
@@ -442,18 +476,28 @@ class Monitor:
                 "since it was restored",
             )
 
+    def on_told(self, trial, result: Optional[Dict], has_ended: bool) -> None:
+        """The scheduler is told of a result.
+
+        Args:
+            trial: The trial.
+            result: The result.
+            has_ended: Whether it is told so because the trial has ended.
+        """
+        self._tell("on_told", trial, result or {}, has_ended)
+
     def on_decision(self, trial, result: Dict, decision: str) -> None:
         iteration = result.get("training_iteration")
         self.decisions.append((self.clock.now, trial.trial_id, iteration, decision))
         if decision != "CONTINUE":
             self.log("decision", trial.trial_id, f"{decision} at iteration {iteration}")
-        self._tell("on_decision", trial, decision)
+        self._tell("on_decision", trial, result, decision)
         if decision == "STOP":
             self.stop_decided(trial, "the scheduler's decision")
         self._dirty.add(trial.trial_id)
 
     def stop_decided(self, trial, who: str) -> None:
-        view = self.view(trial.trial_id)
+        view = self._views[trial.trial_id]
         if view.stop is None:
             view.stop = who
 
@@ -465,7 +509,6 @@ class Monitor:
             result: The result that the trainable sent.
         """
         self.results.setdefault(trial.trial_id, []).append(result)
-        self._tell("on_result", trial, result)
         if result.get("done"):
             self.stop_decided(trial, "its result is marked done")
         entry = self._pending.pop(id(result), None)
@@ -479,7 +522,7 @@ class Monitor:
             return
         _, ref, index = entry
         order = (ref.actor.number, ref.seq, index)
-        view = self.view(trial.trial_id)
+        view = self._views[trial.trial_id]
         last = view.last_handled
         if last is not None and last[0] == order[0] and order < last:
             self.broken(
@@ -497,7 +540,7 @@ class Monitor:
         self._last_choice = chosen
 
     def on_status(self, trial, status: str) -> None:
-        view = self.view(trial.trial_id)
+        view = self._views[trial.trial_id]
         view.trial = trial
         if self.in_stop_all and status == Trial.TERMINATED:
             self.stopping_all = True
@@ -515,7 +558,7 @@ class Monitor:
             self._dirty.add(trial.trial_id)
 
     def on_stop_trial(self, trial) -> None:
-        view = self.view(trial.trial_id)
+        view = self._views[trial.trial_id]
         view.trial = trial
         if trial.is_finished():
             return
@@ -530,7 +573,7 @@ class Monitor:
         self.stop_decided(trial, "stop_trial")
 
     def on_pause_trial(self, trial, should_checkpoint: bool) -> None:
-        view = self.view(trial.trial_id)
+        view = self._views[trial.trial_id]
         view.trial = trial
         if self.in_action is not trial:
             self._tell("on_act")
@@ -548,14 +591,17 @@ class Monitor:
             controller: The controller.
         """
         trial_to_actor = controller._trial_to_actor
-        for trial_id in sorted(filter(None, self._dirty)):
+        dirty = self._dirty
+        dirty.discard(None)
+        self.touched |= dirty
+        for trial_id in sorted(dirty) if len(dirty) > 1 else dirty:
             view = self._views.get(trial_id)
             trial = view.trial if view else None
             if trial is None:
                 continue
             status = trial.status
             if status == Trial.RUNNING:
-                if not any(view.in_flight.get(kind, 0) > 0 for kind in _WORK):
+                if not any(map(_POSITIVE, view.in_flight.values())):
                     self.broken(
                         "running-idle",
                         "the trial is RUNNING, but no task of it is in flight, so no "
@@ -582,7 +628,7 @@ class Monitor:
                         "the trial is TERMINATED, but nobody decided to stop it",
                         trial_id,
                     )
-        self._dirty.clear()
+        dirty.clear()
         if self.max_concurrent:
             manager = controller._actor_manager
             holding = [

@@ -15,6 +15,7 @@ from ray.tune.experiment import Trial
 
 _active = []
 _ENDS = ("on_trial_complete", "on_trial_remove")
+_TOLD = ("on_trial_result", "on_trial_complete")
 
 
 def current():
@@ -98,7 +99,7 @@ class ObservedController(TuneController):
 
     def _execute_action(self, trial, *args, **kwargs):
         # What the hooks of the scheduler do to other trials meanwhile is their own.
-        monitor = current()
+        monitor = _active[-1]
         before, monitor.in_action = monitor.in_action, trial
         try:
             return super()._execute_action(trial, *args, **kwargs)
@@ -106,7 +107,7 @@ class ObservedController(TuneController):
             monitor.in_action = before
 
     def _stop_experiment_if_needed(self):
-        monitor = current()
+        monitor = _active[-1]
         monitor.in_stop_all = True
         stopping = monitor.stopping_all
         try:
@@ -142,6 +143,8 @@ def scheduler_patches(scheduler, get_monitor):
             call = name in _ENDS, args[0] if args else None
             if not (call[0] and call in inside):
                 monitor.on_hook(name, call[1])
+            if name in _TOLD:
+                monitor.on_told(*args, has_ended=name != "on_trial_result")
             inside.append(call)
             try:
                 answer = hook(self, tune_controller, *args, **kwargs)

@@ -12,6 +12,7 @@ import sys
 import time
 import uuid
 import zlib
+from contextlib import contextmanager, nullcontext
 from typing import Any, Dict, List, Tuple
 
 import numpy as np
@@ -63,6 +64,24 @@ class OrderRandom:
         return getattr(self._rng, name)
 
 
+@contextmanager
+def silence():
+    """Silence Ray's loggers. To set a level is slow, so do it once for many runs.
+
+    Yields:
+        Nothing.
+    """
+    logger = logging.getLogger("ray")
+    level = logger.level
+    logger.setLevel(_SILENT)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+_SILENT = logging.CRITICAL + 1
+
 _sites_cache: Tuple[int, Dict[str, List]] = (0, {})
 
 
@@ -91,8 +110,22 @@ def _sites() -> Dict[str, List]:
     return found
 
 
+class _Hashes(dict):
+    """The hashes of trials by their ids, of which all runs have much the same."""
+
+    def __missing__(self, trial_id) -> int:
+        value = self[trial_id] = zlib.crc32(str(trial_id).encode())
+        return value
+
+
+_hashes = _Hashes()
+
+
 def _stable_trial_hash(trial) -> int:
-    return zlib.crc32(str(trial.__dict__.get("trial_id")).encode())
+    try:
+        return _hashes[trial.trial_id]
+    except AttributeError:  # It is being unpickled.
+        return _hashes[None]
 
 
 def make_trials_hash_stably() -> None:
@@ -145,11 +178,10 @@ class Activation:
         self._quiet = quiet
         self._depth = 0
         self._undo: List[Tuple[Any, str, Any]] = []
-        outside = random.getstate(), np.random.get_state()
-        random.seed(seed)
-        np.random.seed(seed % 2**32)
-        self._inside = random.getstate(), np.random.get_state()
-        _set_random(outside)
+        self._inside = (
+            random.Random(seed).getstate(),
+            np.random.RandomState(seed % 2**32).get_state(),
+        )
 
     def _replace(self, owner, name, value) -> None:
         self._undo.append((owner, name, owner.__dict__.get(name, _MISSING)))
@@ -180,11 +212,8 @@ class Activation:
         os.environ.update(self._env)
         self._outside = random.getstate(), np.random.get_state()
         _set_random(self._inside)
-        logger = logging.getLogger("ray")
-        self._old_level = logger.level
-        self._set_level = self._quiet and logger.level <= logging.CRITICAL
-        if self._set_level:
-            logger.setLevel(logging.CRITICAL + 1)
+        self._silence = silence() if self._quiet and not _is_silent() else nullcontext()
+        self._silence.__enter__()
         return self
 
     def __exit__(self, *exc_info):
@@ -204,12 +233,15 @@ class Activation:
                 os.environ[key] = value
         self._inside = random.getstate(), np.random.get_state()
         _set_random(self._outside)
-        if self._set_level:
-            logging.getLogger("ray").setLevel(self._old_level)
+        self._silence.__exit__(None, None, None)
         _forget_virtual_resources()
 
 
 _MISSING = object()
+
+
+def _is_silent() -> bool:
+    return logging.getLogger("ray").level >= _SILENT
 
 
 def _set_random(states) -> None:

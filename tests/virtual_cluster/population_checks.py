@@ -227,7 +227,7 @@ class Reallocations:
     def driver_died(self, monitor) -> None:
         self._waits.clear()
 
-    def on_decision(self, monitor, trial, decision) -> None:
+    def on_decision(self, monitor, trial, result, decision) -> None:
         due = getattr(monitor.scheduler, "due", None)
         if due is None:
             return
@@ -283,7 +283,7 @@ def population_checks():
     """Make the invariants of populations, and of resources that change.
 
     Returns:
-        A list of objects with hooks of ``Monitor._tell``.
+        A list of objects that have some of the hooks in ``invariants.HOOKS``.
     """
     return [
         WithinSpace(),

@@ -63,23 +63,15 @@ class TaskFault(RuntimeError):
     """What a task raises when a fault says so."""
 
 
-class ObjectRef:
-    """A future, and the task that it stands for."""
+class ObjectRef(int):
+    """A future, and the task that it stands for.
 
-    __slots__ = (
-        "seq",
-        "actor",
-        "method",
-        "args",
-        "kwargs",
-        "trial_id",
-        "ready_at",
-        "done",
-        "value",
-        "error",
-        "fault",
-        "incarnation",
-    )
+    It hashes and compares as its number, so that the order in sets does not depend on
+    addresses. Being a number, it does so without a call of Python code.
+    """
+
+    def __new__(cls, seq, actor, method, args, kwargs):
+        return super().__new__(cls, seq)
 
     def __init__(self, seq, actor, method, args, kwargs):
         self.seq = seq
@@ -93,13 +85,6 @@ class ObjectRef:
         self.value = None
         self.error = None
         self.fault = None
-
-    # By number, so that the order in sets does not depend on addresses.
-    def __hash__(self):
-        return self.seq
-
-    def __lt__(self, other):
-        return self.seq < other.seq
 
     def __repr__(self):
         return f"<{self.method} #{self.seq} of {self.trial_id}>"
@@ -237,7 +222,9 @@ class Runtime:
 
     def _cost(self, actor: Actor, name: str) -> float:
         cost = getattr(self.costs, name, 0.0)
-        if callable(cost):
+        if type(cost) is float or type(cost) is int:
+            pass
+        elif callable(cost):
             cost = cost(actor.config, actor.iteration + 1)
         elif isinstance(cost, tuple):
             cost = self._rng.uniform(*cost)
@@ -426,11 +413,10 @@ class Runtime:
         return results
 
     def _auto_filled(self, actor: Actor, took: Optional[float]) -> Dict:
-        now = self.clock.epoch + self.clock.now
         return {
             "trial_id": actor.trial_id,
             "date": "",
-            "timestamp": int(now),
+            "timestamp": int(self.clock.unix),
             "time_this_iter_s": took,
             "time_total_s": actor.time_total,
             "pid": actor.number,
@@ -560,8 +546,7 @@ class Runtime:
         self.settle()
         deadline = float("inf") if timeout is None else self.clock.now + timeout
         wanted = min(num_returns, len(refs))
-        ready = [ref for ref in refs if ref.done] if refs else []
-        pool = None
+        ready = _ready(refs, wanted)
         while len(ready) < wanted or not refs:
             upcoming = self.next_time
             if upcoming is None or timeout == 0:
@@ -578,15 +563,8 @@ class Runtime:
             if not refs:
                 self.settle()
                 break
-            if pool is None:
-                pool = set(refs)
-            top = self._heap[0][2]
             self.settle()
-            if top in pool or len(self._heap) == 0 or num_returns > 1:
-                ready = [ref for ref in refs if ref.done]
-            else:
-                ready = [ref for ref in refs if ref.done]
-        ready = ready[:wanted]
+            ready = _ready(refs, wanted)
         if len(refs) == len(ready):
             return ready, []
         chosen = set(ready)
@@ -612,14 +590,14 @@ class Runtime:
             return
         self.settle()
         items.sort()
-        candidates = [ref for ref in items if ref.done]
-        if not candidates:
-            soonest = min(ref.ready_at for ref in items)
-            candidates = [ref for ref in items if ref.ready_at <= soonest]
         # State futures come before task futures; where one of those is ready, the
         # order of the tasks does not matter now.
         if self._chosen == self._epoch:
             return
+        candidates = [ref for ref in items if ref.done]
+        if not candidates:
+            soonest = min(ref.ready_at for ref in items)
+            candidates = [ref for ref in items if ref.ready_at <= soonest]
         if len(candidates) == 1:
             first = candidates[0]
         else:
@@ -673,6 +651,17 @@ class Runtime:
                 self.kill(actor, "its driver died")
         self._heap.clear()
         self.written.clear()  # The numbers of its last checkpoints are lost with it.
+
+
+def _ready(refs: List[ObjectRef], count: int) -> List[ObjectRef]:
+    """The first futures that are ready, at most ``count``."""
+    ready: List[ObjectRef] = []
+    for ref in refs:
+        if len(ready) == count:
+            break
+        if ref.done:
+            ready.append(ref)
+    return ready
 
 
 def _num_buffered(cost: float, buffer_time_s: float, max_buffer_length: float) -> int:

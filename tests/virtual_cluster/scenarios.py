@@ -1,6 +1,7 @@
 """Scenarios: arguments of a virtual cluster that can be drawn, shrunk and printed."""
 
 import copy
+import functools
 import math
 from typing import Any, Callable, Dict, List, Optional
 
@@ -90,10 +91,10 @@ class Scenario:
             The cluster.
         """
         names = namespace()
-        kwargs = {k: eval(v, names) for k, v in self.sources().items()}
-        source = self.scheduler_source()
+        kwargs = {k: eval(_code(v), names) for k, v in self.sources().items()}
+        code = _code(self.scheduler_source())
         kwargs.update(overrides)
-        return VirtualCluster(lambda: eval(source, names), **kwargs)
+        return VirtualCluster(lambda: eval(code, names), **kwargs)
 
     def test_source(self, rule: str, what: str) -> str:
         """Print the scenario as a test that can be pasted.
@@ -133,6 +134,16 @@ def namespace() -> Dict[str, Any]:
     Returns:
         The names.
     """
+    return dict(_names())
+
+
+@functools.lru_cache(maxsize=1000)
+def _code(source: str):
+    return compile(source, "<scenario>", "eval")
+
+
+@functools.lru_cache(maxsize=None)
+def _names() -> Dict[str, Any]:
     names: Dict[str, Any] = {
         name: getattr(module, name)
         for module in (resource_changing_scheduler, schedulers)

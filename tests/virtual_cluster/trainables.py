@@ -58,6 +58,12 @@ class MixedCurve:
         )
 
 
+def _takes_state(curve: Curve) -> bool:
+    if type(curve) is MixedCurve:  # It is much drawn, and a signature takes its time.
+        return False
+    return len(inspect.signature(curve).parameters) >= 3
+
+
 class VirtualTrainable:
     """Base of both kinds; use :class:`ClassTrainable` or :class:`FunctionTrainable`.
 
@@ -83,7 +89,7 @@ class VirtualTrainable:
         self.curve = curve
         self.length = length
         self.resettable = resettable
-        self._takes_state = len(inspect.signature(curve).parameters) >= 3
+        self._takes_state = _takes_state(curve)
 
     def metrics(self, config: Dict, iteration: int, state: Dict) -> Dict[str, Any]:
         if self._takes_state:
