@@ -90,10 +90,36 @@ def test_what_counts_as_noticed(monkeypatch, tree, outcome, noticed):
 
 
 def test_name_that_the_patch_brings_is_no_evidence(monkeypatch, tree):
-    work_of(monkeypatch, [case("crash:AttributeError")], [(None, 30)])
+    # Later patches may use it. The series up to the patch does not.
+    seen = work_of(monkeypatch, [case("crash:AttributeError")], [(None, 30)])
+    verdict = verdict_of(tree, "second")
+    assert verdict.noticed and verdict.how == "with all that come after"
+    assert seen[0] == ("explore", {"a": "1\ntwo and more\n3\n", "b": ""})
+    assert seen[-1] == ("replay", {"a": "1\ntwo\n3\n", "b": "1\n"})
+
+
+def test_full_storage_is_no_evidence(monkeypatch, tree):
+    work_of(monkeypatch, [case("crash:OSError")], [(None, 30)])
     verdict = verdict_of(tree, "second")
     assert not verdict.noticed
     assert "NOT NOTICED" in verdict.line()
+
+
+@pytest.mark.parametrize(
+    "file, users",
+    [
+        ("tune/schedulers/pb2.py", ["pb2", "pb2-synch"]),
+        ("tune/search/hebo/hebo_search.py", ["milestones", "searchers"]),
+        ("tune/experiment/trial.py", None),  # all kinds
+    ],
+)
+def test_kinds_that_use_a_file(monkeypatch, tree, file, users):
+    path = Path(tree, "python", "ray", file)
+    path.parent.mkdir(parents=True)
+    path.write_text("")
+    git(tree, "add", "-A")
+    git(tree, "commit", "-q", "-m", "fourth")
+    assert ablation._users(tree, "HEAD") == users
 
 
 def test_patch_is_taken_out_alone_if_it_can_be(monkeypatch, tree):
