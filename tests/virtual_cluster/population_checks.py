@@ -265,7 +265,7 @@ class Reallocations:
             resuming = getattr(monitor.scheduler, "is_resuming", None)
             if resuming is None or resuming(trial):
                 self._waits[trial_id] = 0
-        elif status in (Trial.ERROR, Trial.TERMINATED):
+        elif status == Trial.ERROR:
             due.pop(trial_id, None)
         elif status == Trial.PENDING and before == Trial.PAUSED:
             wanted = due.pop(trial_id, None)
