@@ -56,5 +56,17 @@ def test_checkpoint_is_registered_although_an_old_one_is_gone(after, stale):
     assert all(os.path.exists(path) for path in paths)
 
 
+@pytest.mark.fixes("restore-without-trials")
+def test_experiment_is_restored_that_had_no_trial_yet():
+    # The last snapshot was stored before the first step.
+    record = VirtualCluster(
+        num_samples=4,
+        stop={"training_iteration": 2},
+        fail_fast=True,
+        faults=[driver_death(after=1, stale=1)],
+    ).run(max_events=100)
+    assert record.statuses() == ["TERMINATED"] * 4
+
+
 if __name__ == "__main__":
     sys.exit(pytest.main(["-v", __file__]))

@@ -46,7 +46,6 @@ def run(scheduler, count=3, *, iterations=5, curve=curve, param_space=None, **kw
         param_space={"x": tune.grid_search(xs), **(param_space or {})},
         trainable=ClassTrainable(curve),
         stop={"training_iteration": iterations},
-        ignore=("two-saves",),
         **kwargs,
     ).run(max_events=600)
 

@@ -7,11 +7,13 @@ import pytest
 from virtual_cluster import (
     ClassTrainable,
     Costs,
+    FunctionTrainable,
     VirtualCluster,
     actor_death,
     driver_death,
     task_error,
 )
+from virtual_cluster.schedulers import Act
 
 from ray.tune import CheckpointConfig
 from ray.tune.schedulers import PopulationBasedTrainingReplay
@@ -128,6 +130,26 @@ def test_restored_trial_goes_on_with_the_schedule(tmp_path):
             checkpoint_config=CheckpointConfig(checkpoint_frequency=2),
         )
         assert schedule(record) == EXPECTED
+
+
+@pytest.mark.fixes("replay-pause")
+@pytest.mark.parametrize("after", [3, 5, 6, 9, 12, 14])
+def test_pause_without_checkpoint_goes_back_in_the_schedule(after, tmp_path):
+    record = replay(tmp_path, outside=[Act("event", after, "drop_trial", 0)])
+    assert schedule(record) == EXPECTED
+
+
+@pytest.mark.fixes("replay-pause")
+@pytest.mark.parametrize("every", [0, 2])
+def test_function_without_a_checkpoint_at_the_change(every, tmp_path):
+    # It gets there once more, and then the change is made all the same.
+    record = replay(
+        tmp_path, trainable=FunctionTrainable(seen_lr, checkpoint_every=every)
+    )
+    assert record.statuses() == ["TERMINATED"]
+    assert schedule(record)[-1] == 60
+    (results,) = record.results.values()
+    assert len(results) <= 5 * 9
 
 
 @pytest.mark.fixes("replay-jump")

@@ -90,6 +90,13 @@ def _finish(rng, scenario: Scenario, longest: int) -> Scenario:
     if rng.random() < 0.15:
         args["buffer_length"] = 3
         args["env"] = {"TUNE_RESULT_BUFFER_MIN_TIME_S": "3"}
+    if rng.random() < 0.15:
+        args["resources"] = Source("halves")
+        args["slots"] = max(2, args["slots"])
+    if rng.random() < 0.05:
+        args["time_budget_s"] = rng.choice([3, 8])
+    if rng.random() < 0.05:
+        args["fail_fast"] = True
     draw_faults(rng, scenario, share=0.5)
     trials = args["num_samples"]
     if rng.random() < 0.3:
@@ -136,7 +143,7 @@ def draw_replay(rng):
         steps.insert(0, steps[0])
     changes = tuple((step, round(rng.random(), 2)) for step in steps)
     scenario.scheduler_args = {"changes": changes}
-    trainable(rng, scenario, nan=0, ends=0.15, pauses_often=True)
+    trainable(rng, scenario, nan=0, ends=0.15)
     args["stop"] = {"training_iteration": longest}
     args["max_failures"] = rng.choice([0, 1, 3])
     checkpointing(rng, scenario)

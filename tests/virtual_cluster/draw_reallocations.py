@@ -41,7 +41,8 @@ def _base(rng, scenario: Scenario) -> str:
 
 def _allocate(rng, scenario: Scenario) -> str:
     most = scenario.args["slots"]
-    one_node = scenario.args.get("nodes", 1) == 1
+    one_node = scenario.args.get("nodes", 1) != 2
+    one_bundle = _shape(rng, scenario)
     kind = rng.choice(["alternating", "Sizes", "Sizes", "uniform", "top"])
     if kind == "alternating":
         return kind
@@ -51,17 +52,39 @@ def _allocate(rng, scenario: Scenario) -> str:
             most //= 2
         sizes = [rng.randint(0, most) for _ in range(rng.randint(1, 4))]
         numbers = ", ".join(map(str, sizes))
-        return f"Sizes({numbers}, spread={spread})"
+        how = f"spread={spread}"
+        if not spread and rng.random() < 0.3:
+            how = "as_dict=True"
+        return f"Sizes({numbers}, {how})"
     # One bundle has to fit on one node.
-    args = f"add_bundles={not one_node or rng.random() < 0.5}"
+    add_bundles = not (one_node and one_bundle) or rng.random() < 0.5
+    args = f"add_bundles={add_bundles}"
     if rng.random() < 0.2:
         args += ', reserve_resources={"CPU": 1}'
     if rng.random() < 0.2:
         times = rng.choice([-1, 1, 2])
-        args += f', increase_by={{"CPU": 1}}, increase_by_times={times}'
+        step = '{"CPU": 1}'
+        if "GPU" in repr(scenario.args.get("resources")):
+            step = rng.choice([step, '{"GPU": 1}', '{"CPU": 1, "GPU": 1}'])
+        args += f", increase_by={step}, increase_by_times={times}"
     if kind == "uniform":
         return f"DistributeResources({args})"
     return f"DistributeResourcesToTopJob({args})"
+
+
+def _shape(rng, scenario: Scenario) -> bool:
+    """Draw what trials have in the beginning, and say whether that is one bundle."""
+    args = scenario.args
+    roll = rng.random()
+    if roll < 0.1:
+        args["resources"] = {"CPU": 2}
+    elif roll < 0.2:
+        args["resources"] = Source('tune.PlacementGroupFactory([{"CPU": 1}] * 2)')
+        return False
+    elif roll < 0.3 and args.get("nodes", 1) == 1:
+        args["nodes"] = [{"CPU": args["slots"], "GPU": rng.choice([1, 2, 4])}]
+        args["resources"] = {"CPU": 1, "GPU": 1}
+    return True
 
 
 def draw_resources(rng):

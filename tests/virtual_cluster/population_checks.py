@@ -1,14 +1,17 @@
 """Invariants of populations, and of resources that change."""
 
+import json
 import os
 from typing import Any, Dict, Set
 
+from ray.tune.execution.placement_groups import resource_dict_to_pg_factory
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import (
     PopulationBasedTraining,
     PopulationBasedTrainingReplay,
 )
 from ray.tune.search.sample import Categorical, Float, Integer, Quantized
+from ray.tune.utils.util import SafeFallbackEncoder
 
 
 def _base(scheduler):
@@ -186,7 +189,8 @@ class FollowsPolicy:
     """A replay trains each iteration with the config that its policy says.
 
     A change is made after the first result at or past its step. Nothing is said where
-    results come in buffers, and where a trial goes on from behind its last result.
+    results come in buffers, where a trial goes on from behind its last result, and of
+    functions that do not checkpoint with each result.
     """
 
     def __init__(self):
@@ -200,6 +204,9 @@ class FollowsPolicy:
         is_next = iteration == self._last + 1
         self._last = iteration
         if not is_next or os.environ.get("TUNE_RESULT_BUFFER_LENGTH", "1") != "1":
+            return
+        trainable = monitor.runtime.trainables[trial.trainable_name]
+        if getattr(trainable, "checkpoint_every", 1) != 1:
             return
         config = scheduler.config
         for step, changed in scheduler._policy:
@@ -253,16 +260,15 @@ class Reallocations:
             resuming = getattr(monitor.scheduler, "is_resuming", None)
             if resuming is None or resuming(trial):
                 self._waits[trial_id] = 0
-        elif status in (Trial.ERROR, Trial.TERMINATED):
+        elif status == Trial.ERROR:
             due.pop(trial_id, None)
         elif status == Trial.PENDING and before == Trial.PAUSED:
-            wanted = due.pop(trial_id, None)
+            wanted = _to_pg_factory(due.pop(trial_id, None))
             if wanted and trial.placement_group_factory != wanted:
                 has = trial.placement_group_factory.bundles
                 monitor.broken(
                     "reallocation-lost",
-                    f"the trial starts with {has}, but it is due "
-                    f"{getattr(wanted, 'bundles', wanted)}",
+                    f"the trial starts with {has}, but it is due {wanted.bundles}",
                     trial_id,
                 )
 
@@ -279,6 +285,44 @@ class Reallocations:
                 )
 
 
+def _to_pg_factory(resources):
+    if isinstance(resources, dict):
+        return resource_dict_to_pg_factory(resources)
+    return resources
+
+
+class PolicyIsLogged:
+    """The policy that a population logs for a trial ends with the trial's config."""
+
+    def __init__(self):
+        self._off = False
+
+    def driver_died(self) -> None:
+        self._off = True  # What the driver had not synced is lost.
+
+    def at_end(self, monitor, controller) -> None:
+        scheduler = _base(monitor.scheduler)
+        if self._off or not getattr(scheduler, "_log_config", False):
+            return
+        for trial in controller.get_trials():
+            if "@perturbed" not in (trial.experiment_tag or ""):
+                continue
+            path = os.path.join(
+                trial.local_experiment_path, f"pbt_policy_{trial.trial_id}.txt"
+            )
+            last = PopulationBasedTrainingReplay(path)._policy[-1][1]
+            if last != json.loads(json.dumps(trial.config, cls=SafeFallbackEncoder)):
+                monitor.broken(
+                    "policy-log",
+                    f"the policy of the trial ends with {last}, but its config is "
+                    f"{trial.config}",
+                    trial.trial_id,
+                )
+
+    def __call__(self, monitor, controller) -> None:
+        pass
+
+
 def population_checks():
     """Make the invariants of populations, and of resources that change.
 
@@ -293,4 +337,5 @@ def population_checks():
         OwnConfig(),
         FollowsPolicy(),
         Reallocations(),
+        PolicyIsLogged(),
     ]

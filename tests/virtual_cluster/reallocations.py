@@ -1,6 +1,6 @@
 """Resources that change: by what can be written in a scenario."""
 
-from typing import Dict, Optional
+from typing import Dict, Union
 
 from ray.tune import PlacementGroupFactory, schedulers
 
@@ -31,19 +31,23 @@ class Sizes:
     Args:
         *sizes: The numbers of CPUs; 0 for what it has.
         spread: Whether each CPU is a bundle of its own.
+        as_dict: Whether what a trial is to have is a dictionary, as of old.
     """
 
-    def __init__(self, *sizes: int, spread: bool = False):
+    def __init__(self, *sizes: int, spread: bool = False, as_dict: bool = False):
         self.sizes = sizes
         self.spread = spread
+        self.as_dict = as_dict
 
     def __call__(
         self, controller, trial, result, scheduler
-    ) -> Optional[PlacementGroupFactory]:
+    ) -> Union[None, Dict, PlacementGroupFactory]:
         size = self.sizes[result.get("training_iteration", 0) % len(self.sizes)]
         if not size:
             return None
         # Equal by value to others, but not the same.
+        if self.as_dict:
+            return {"cpu": size}
         if self.spread:
             return PlacementGroupFactory([{"CPU": 1}] * size)
         return PlacementGroupFactory([{"CPU": size}])

@@ -20,8 +20,22 @@ _SIMPLEST = {
     "resources": None,
     "time_budget_s": None,
     "nodes": None,
+    "mode": None,
     "seed": 0,
 }
+# Arguments of schedulers that can be left out.
+_OPTIONAL = (
+    "choose_saving",
+    "brackets",
+    "stop_last_trials",
+    "promotion",
+    "space",
+    "burn_in_period",
+    "resample_probability",
+    "custom_explore_fn",
+    "log_config",
+    "fit",
+)
 _SAME = "Costs(start=0, train=1, save=0.1, restore=0.1, reset=0.1, stop=0)"
 
 
@@ -44,10 +58,9 @@ def causes(scenario: Scenario) -> int:
     count += "skip_every" in source
     count += ("nan_every=0" not in source) + ("resettable=True" not in source)
     count += "FunctionTrainable" in source
-    count += sum(
-        name in scenario.scheduler_args
-        for name in ("choose_saving", "brackets", "stop_last_trials", "promotion")
-    )
+    count += sum(name in scenario.scheduler_args for name in _OPTIONAL)
+    count += repr(scenario.scheduler_args.get("base", "")).count("=")
+    count += len(scenario.scheduler_args.get("changes", ()))
     return count
 
 
@@ -313,7 +326,7 @@ def _smaller_scheduler(scenario: Scenario) -> Iterator[Scenario]:
         other = scenario.copy()
         other.scheduler_args["milestones"] = tuple(m - 1 for m in milestones)
         yield other
-    for name in ("choose_saving", "brackets", "stop_last_trials", "promotion"):
+    for name in _OPTIONAL:
         if name in args:
             other = scenario.copy()
             del other.scheduler_args[name]
@@ -326,4 +339,22 @@ def _smaller_scheduler(scenario: Scenario) -> Iterator[Scenario]:
     if base and repr(base) != "FIFOScheduler()":
         other = scenario.copy()
         other.scheduler_args["base"] = Source("FIFOScheduler()")
+        yield other
+        # One of its arguments less, of those that it can do without.
+        name, inner = repr(base).rstrip(")").split("(", 1)
+        for part in inner.split(", "):
+            if part.split("=")[0] in _OPTIONAL:
+                left = [p for p in inner.split(", ") if p != part]
+                other = scenario.copy()
+                other.scheduler_args["base"] = Source(f"{name}({', '.join(left)})")
+                yield other
+    if "allocate" in args and repr(args["allocate"]) != "alternating":
+        for simpler in ("alternating", "Sizes(2)", "Sizes(1, 2)"):
+            other = scenario.copy()
+            other.scheduler_args["allocate"] = Source(simpler)
+            yield other
+    changes = args.get("changes", ())
+    for i in range(len(changes) if len(changes) > 1 else 0):
+        other = scenario.copy()
+        other.scheduler_args["changes"] = changes[:i] + changes[i + 1 :]
         yield other
