@@ -297,7 +297,7 @@ class PolicyIsLogged:
     def __init__(self):
         self._off = False
 
-    def driver_died(self) -> None:
+    def driver_died(self, monitor) -> None:
         self._off = True  # What the driver had not synced is lost.
 
     def at_end(self, monitor, controller) -> None:
@@ -318,9 +318,6 @@ class PolicyIsLogged:
                     f"{trial.config}",
                     trial.trial_id,
                 )
-
-    def __call__(self, monitor, controller) -> None:
-        pass
 
 
 def population_checks():
