@@ -126,12 +126,12 @@ def test_checkpoint_that_was_gone_before_the_restore(tmp_path):
     trial = SimpleNamespace(trial_id="t", status=Trial.PAUSED, checkpoint=checkpoint)
     controller = SimpleNamespace(get_trials=lambda: [trial])
     check, notes = CheckpointsThere(), Notes(None)
-    check.driver_died()
-    check(notes, controller)
-    check(notes, controller)
+    check.driver_died(notes)
+    check.after_step(notes, controller)
+    check.after_step(notes, controller)
     assert not notes.rules
     checkpoint.path += "_another"
-    check(notes, controller)
+    check.after_step(notes, controller)
     assert notes.rules == ["checkpoint-gone"]
 
 
@@ -193,10 +193,10 @@ def test_trial_that_starves():
     scheduler.due["a"] = Sizes(2)(None, None, {}, None)
     check.on_status(notes, one, Trial.RUNNING, Trial.PAUSED)
     for _ in range(5):
-        check(notes, controller)
+        check.after_step(notes, controller)
         assert not notes.rules
         check.on_status(notes, other, Trial.PENDING, Trial.RUNNING)
-    check(notes, controller)
+    check.after_step(notes, controller)
     assert notes.rules == ["starved"]
 
 

@@ -129,7 +129,9 @@ def draw_idle(rng: random.Random) -> Scenario:
     scenario = _pausing(rng)
     scenario.family = "idle"
     _without(scenario, "driver_death")
-    scenario.args.update(reuse_actors=True, nodes=2, slots=rng.randint(2, 4))
+    # Each node must have room for the largest trial.
+    slots = 4 if "resources" in scenario.args else rng.randint(2, 4)
+    scenario.args.update(reuse_actors=True, nodes=2, slots=slots)
     for _ in range(rng.randint(1, 3)):
         fault = faults.node_loss(rng.randint(3, 40), rng.randrange(2), 5.0)
         scenario.faults.append(fault)

@@ -509,6 +509,7 @@ class Monitor:
             result: The result that the trainable sent.
         """
         self.results.setdefault(trial.trial_id, []).append(result)
+        self._tell("on_result", trial, result)
         if result.get("done"):
             self.stop_decided(trial, "its result is marked done")
         entry = self._pending.pop(id(result), None)

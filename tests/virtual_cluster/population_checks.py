@@ -123,22 +123,31 @@ class Bounded:
 
 
 class CheckpointsThere:
-    """The checkpoint that a trial is about to load exists.
+    """The checkpoint that a paused trial is about to load exists.
 
     After a restore, a snapshot may name one that was deleted since.
     """
 
     def __init__(self):
+        self._waiting: Dict[str, Trial] = {}
         self._gone: Set[str] = set()
         self._restored = False
 
     def driver_died(self, monitor) -> None:
+        self._waiting.clear()
         self._restored = True
 
+    def on_status(self, monitor, trial, before, status) -> None:
+        if status == Trial.PAUSED:
+            self._waiting[trial.trial_id] = trial
+        elif status != Trial.PENDING:
+            self._waiting.pop(trial.trial_id, None)
+
     def after_step(self, monitor, controller) -> None:
-        for trial in controller.get_trials():
-            if trial.status not in (Trial.PAUSED, Trial.PENDING):
-                continue
+        if self._restored:
+            for trial in controller.get_trials():
+                self.on_status(monitor, trial, None, trial.status)
+        for trial in self._waiting.values():
             checkpoint = trial.checkpoint
             if checkpoint is None or checkpoint.path in self._gone:
                 continue
