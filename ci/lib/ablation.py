@@ -198,13 +198,17 @@ def _is_evidence(case: Dict, how: str) -> bool:
 
 def _work(tree: str, **order) -> Dict:
     """Let an interpreter of its own explore, or replay, with the Ray of a tree."""
-    done = subprocess.run(
-        [sys.executable, os.path.abspath(__file__), tree],
-        input=json.dumps(order),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, os.path.abspath(__file__), tree],
+            input=json.dumps(order),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=4 * order.get("seconds", 60) + 120,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": "a history does not end"}
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no output"]
         return {"error": f"cannot run: {lines[-1]}"}
