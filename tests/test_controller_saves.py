@@ -227,7 +227,7 @@ def test_failed_save_of_a_trial_declared_paused_is_handled(max_failures, end):
     assert cluster.trials[0].num_failures == 1
 
 
-@pytest.mark.fixes("save-into-the-directory-of-another")
+@pytest.mark.fixes("checkpoint-overwritten")
 @pytest.mark.parametrize("how", ["dropped", "actor died"])
 def test_save_that_is_given_up_leaves_its_directory_alone(how):
     # It may be written to still, and what it has written would be mixed with the next.

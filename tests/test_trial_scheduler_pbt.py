@@ -300,7 +300,6 @@ def test_clone_that_is_given_up_lets_go_of_the_donors_checkpoint(tmp_path):
     assert len(on_storage(record.trials[1])) == 1
 
 
-@pytest.mark.fixes("ray#9036")
 def test_donor_that_fails_lets_go_of_its_checkpoint(tmp_path):
     # It has been saved again since it was cloned, and ends before the clone does.
     record = run(
@@ -393,7 +392,7 @@ def test_exploit_is_given_up_when_the_donor_fails(fault):
     assert max(b - a for a, b in itertools.pairwise(times)) < 10
 
 
-@pytest.mark.fixes("save-into-the-directory-of-another")
+@pytest.mark.fixes("checkpoint-overwritten")
 def test_save_that_is_dropped_gives_no_checkpoint_to_clone():
     # What the donor saves next would be in the same directory.
     VirtualCluster(

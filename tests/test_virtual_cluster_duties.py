@@ -185,7 +185,7 @@ def test_notices_a_failure_that_is_none_of_the_trials(monkeypatch):
     notices("failure-not-its-own", cluster)
 
 
-@pytest.mark.fixes("buffer-arguments")
+@pytest.mark.fixes("buffer-length")
 def test_buffers_are_as_long_as_they_may_be():
     VirtualCluster(
         FIFOScheduler(),
@@ -241,7 +241,7 @@ def test_run_that_stalls_is_ended():
     assert cluster.run(max_events=100).statuses() == ["PAUSED"] * 2
 
 
-@pytest.mark.fixes("failed-fast")
+@pytest.mark.fixes("failed-fast", "scheduler-not-told")
 def test_run_that_failed_fast_is_restored():
     cluster = VirtualCluster(
         FIFOScheduler(),
