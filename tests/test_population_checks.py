@@ -201,11 +201,16 @@ def test_trial_that_starves():
 
 
 def test_checks_are_on():
-    # They say nothing where they do not know the scheduler.
+    # Each where the scheduler is one that it is about.
+    cluster = drawing.draw(3, "resources").cluster(quiet=True, faults=(), check=False)
+    cluster.run()
+    kinds = {type(check) for check in cluster.monitor.checks}
+    assert Reallocations in kinds
     cluster = drawing.draw(3, "pbt").cluster(quiet=True, faults=(), check=False)
     cluster.run()
     kinds = {type(check) for check in cluster.monitor.checks}
-    assert {WithinSpace, Bounded, CheckpointsThere, Reallocations} <= kinds
+    assert {WithinSpace, Bounded, CheckpointsThere} <= kinds
+    assert Reallocations not in kinds
     (check,) = (c for c in cluster.monitor.checks if type(c) is Bounded)
     assert check._counts
 

@@ -19,7 +19,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 # Of a patch that was taken out alone: what comes of a name that it brings, and that
 # later ones use, is no evidence.
 _NAMES = ("AttributeError", "ImportError", "NameError", "TypeError")
-_AT_ONCE = 24
+_AT_ONCE = 24  # cases to look for at first; then twice as many each time
 # Which kinds of scenarios use a file of Ray's; all of them where none is named.
 _USERS = {
     "tune/execution/tune_controller.py": (
@@ -153,7 +153,7 @@ def _compare(
     families: Optional[List[str]],
 ) -> Verdict:
     begin = time.perf_counter()
-    histories = 0
+    histories, at_most = 0, _AT_ONCE
     while True:
         spent = time.perf_counter() - begin
         verdict = verdict._replace(histories=histories, seconds=spent)
@@ -165,8 +165,9 @@ def _compare(
             seconds=seconds - spent,
             seed=seed,
             families=families,
-            at_most=_AT_ONCE,
+            at_most=at_most,
         )
+        at_most *= 2
         if "error" in broken:
             return verdict._replace(rule=broken["error"])
         histories += broken["histories"]

@@ -6,11 +6,12 @@ They look at what a scheduler keeps, and say nothing where it keeps something el
 import math
 from bisect import bisect_left, insort
 from fractions import Fraction
+from typing import List
 
 from .duties import duties
 from .population_checks import population_checks
 from ray.tune.experiment import Trial
-from ray.tune.schedulers import HyperBandScheduler
+from ray.tune.schedulers import HyperBandScheduler, TrialScheduler
 
 
 class HyperBandStranded:
@@ -27,8 +28,6 @@ class HyperBandStranded:
 
     def after_step(self, monitor, controller) -> None:
         scheduler = monitor.scheduler
-        if type(scheduler) is not HyperBandScheduler:
-            return
         try:
             brackets = [b for band in scheduler._hyperbands for b in band if b]
             suspects = {}
@@ -92,9 +91,6 @@ class Promotions:
             return False
         if self._milestones is None:
             scheduler = monitor.scheduler
-            if all(cls.__name__ != "ASHAv2" for cls in type(scheduler).__mro__):
-                self._off = True
-                return False
             try:
                 (bracket,) = scheduler._ladder.brackets
                 self._milestones = [rung.milestone for rung in bracket.rungs]
@@ -266,10 +262,18 @@ def _is_nan(value) -> bool:
         return True
 
 
-def checks():
-    """Make the invariants of single schedulers.
+def checks(scheduler: TrialScheduler) -> List:
+    """Make the invariants that go beyond the controller's own.
+
+    Args:
+        scheduler: The scheduler that is used.
 
     Returns:
         A list of objects that have some of the hooks in ``invariants.HOOKS``.
     """
-    return [HyperBandStranded(), Promotions(), *duties(), *population_checks()]
+    found = [*duties(), *population_checks(scheduler)]
+    if type(scheduler) is HyperBandScheduler:
+        found.append(HyperBandStranded())
+    if any(cls.__name__ == "ASHAv2" for cls in type(scheduler).__mro__):
+        found.append(Promotions())
+    return found

@@ -315,7 +315,6 @@ class VirtualCluster:
         self.monitor = Monitor(
             self.clock, self.runtime, max_concurrent, keep_events, ignore
         )
-        self.monitor.add_checks(checks())
         self.runtime.monitor = self.monitor
         self._env = {
             "TUNE_STALL_TIMEOUT_S": str(stall_timeout_s),
@@ -400,6 +399,7 @@ class VirtualCluster:
             *observe.logger_patches(observe.current),
         ]
         self.monitor.scheduler = scheduler
+        self.monitor.add_checks(checks(scheduler))
         resume = ResumeConfig() if self._resume is True else self._resume or None
         with self.active():
             self._set_up(scheduler, resume)

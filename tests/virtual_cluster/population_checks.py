@@ -2,13 +2,14 @@
 
 import json
 import os
-from typing import Any, Dict, Set
+from typing import Any, Dict, List, Set
 
 from ray.tune.execution.placement_groups import resource_dict_to_pg_factory
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import (
     PopulationBasedTraining,
     PopulationBasedTrainingReplay,
+    TrialScheduler,
 )
 from ray.tune.search.sample import Categorical, Float, Integer, Quantized
 from ray.tune.utils.util import SafeFallbackEncoder
@@ -29,8 +30,6 @@ class WithinSpace:
 
     def after_step(self, monitor, controller) -> None:
         scheduler = _base(monitor.scheduler)
-        if not isinstance(scheduler, PopulationBasedTraining):
-            return
         bounds = getattr(scheduler, "_hyperparam_bounds", None)
         space = bounds or scheduler._hyperparam_mutations
         for trial in controller.get_trials():
@@ -106,8 +105,6 @@ class Bounded:
             self._failures[trial_id] = self._failures.get(trial_id, 0) + 1
 
     def on_result(self, monitor, trial, result) -> None:
-        if not isinstance(_base(monitor.scheduler), PopulationBasedTraining):
-            return
         due = (trial.stopping_criterion or {}).get("training_iteration")
         if due is None:
             return
@@ -207,8 +204,6 @@ class FollowsPolicy:
 
     def on_result(self, monitor, trial, result) -> None:
         scheduler = monitor.scheduler
-        if not isinstance(scheduler, PopulationBasedTrainingReplay):
-            return
         iteration = result.get("training_iteration", 0)
         is_next = iteration == self._last + 1
         self._last = iteration
@@ -244,9 +239,7 @@ class Reallocations:
         self._waits.clear()
 
     def on_decision(self, monitor, trial, result, decision) -> None:
-        due = getattr(monitor.scheduler, "due", None)
-        if due is None:
-            return
+        due = monitor.scheduler.due
         if decision not in ("CONTINUE", "PAUSE"):
             due.pop(trial.trial_id, None)
         elif due.get(trial.trial_id) and decision == "CONTINUE":
@@ -257,9 +250,7 @@ class Reallocations:
             )
 
     def on_status(self, monitor, trial, before, status) -> None:
-        due = getattr(monitor.scheduler, "due", None)
-        if due is None:
-            return
+        due = monitor.scheduler.due
         trial_id = trial.trial_id
         if status == Trial.RUNNING:
             for other in self._waits:
@@ -329,19 +320,20 @@ class PolicyIsLogged:
                 )
 
 
-def population_checks():
+def population_checks(scheduler: TrialScheduler) -> List:
     """Make the invariants of populations, and of resources that change.
+
+    Args:
+        scheduler: The scheduler that is used.
 
     Returns:
         A list of objects that have some of the hooks in ``invariants.HOOKS``.
     """
-    return [
-        WithinSpace(),
-        Bounded(),
-        CheckpointsThere(),
-        NoHoldLeft(),
-        OwnConfig(),
-        FollowsPolicy(),
-        Reallocations(),
-        PolicyIsLogged(),
-    ]
+    found = [CheckpointsThere(), NoHoldLeft(), OwnConfig()]
+    if isinstance(_base(scheduler), PopulationBasedTraining):
+        found += [WithinSpace(), Bounded(), PolicyIsLogged()]
+    if isinstance(scheduler, PopulationBasedTrainingReplay):
+        found.append(FollowsPolicy())
+    if hasattr(scheduler, "due"):
+        found.append(Reallocations())
+    return found
