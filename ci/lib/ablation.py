@@ -77,7 +77,7 @@ class Verdict(NamedTuple):
     def line(self) -> str:
         """Return the verdict as a line."""
         if not self.noticed:
-            found = f"NOT NOTICED in {self.histories} histories"
+            found = f"NOT NOTICED in {self.histories} histories {self.rule}".rstrip()
         else:
             found = f"{self.rule} ({self.family}, seed {self.seed})"
         return f"{self.seconds:6.1f} s  {found:<50} {self.how:<24} {self.subject}"
