@@ -541,7 +541,8 @@ class VirtualCluster:
         else:
             self._steps_without_event = 0
             self._quiet = 0
-        if self._steps_without_event > 3000 and self._detect_hangs:
+        watched = self._detect_hangs or self._may_stall
+        if self._steps_without_event > 3000 and watched:
             monitor.broken("spin", "3000 steps of the controller without an event")
         if self._check and monitor.violation is not None:
             raise monitor.violation
