@@ -13,6 +13,7 @@ from virtual_cluster import (
     saturating,
     task_error,
 )
+from virtual_cluster.runtime import Runtime
 
 from ray.tune import CheckpointConfig
 from ray.tune.schedulers import PopulationBasedTraining
@@ -254,6 +255,68 @@ def test_save_that_is_given_up_leaves_its_directory_alone(how):
     record = cluster.run(max_events=200)
     assert record.statuses() == ["TERMINATED"]
     assert _registered_dirs(cluster.trials[0]) == ["checkpoint_000001"]
+
+
+@pytest.mark.fixes("checkpoint-overwritten")
+def test_upload_that_fails_half_way_leaves_its_directory_alone(monkeypatch):
+    # A function saves within `report`, so that it is its `train` that fails.
+    persist, fails = Runtime._persist, [False, True, False, False]
+
+    def fail_half_way(self, actor, progress):
+        checkpoint = persist(self, actor, progress)
+        if fails.pop(0):
+            raise OSError("The upload failed.")
+        return checkpoint
+
+    monkeypatch.setattr(Runtime, "_persist", fail_half_way)
+    cluster = VirtualCluster(
+        num_samples=1,
+        trainable=FunctionTrainable(),
+        max_failures=1,
+        stop={"training_iteration": 3},
+    )
+    assert cluster.run(max_events=100).iterations() == [3]
+    numbers = [0, 2, 3]  # The second one was left behind.
+    assert _registered_dirs(cluster.trials[0]) == [
+        f"checkpoint_{number:06d}" for number in numbers
+    ]
+
+
+def test_retried_trial_saves_under_the_next_number():
+    cluster = VirtualCluster(
+        num_samples=1,
+        max_failures=1,
+        faults=[task_error("train", trial=0, nth=3)],
+        stop={"training_iteration": 4},
+        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+    )
+    cluster.run(max_events=100)
+    assert len(_registered_dirs(cluster.trials[0])) == 4
+    assert _registered_dirs(cluster.trials[0])[-1] == "checkpoint_000003"
+
+
+@pytest.mark.fixes("checkpoint-overwritten")
+def test_checkpoint_behind_a_pause_in_a_buffer_keeps_its_directory():
+    # The actor is let go at the first result; the third has brought a checkpoint.
+    def decide(controller, trial, result):
+        if result["training_iteration"] == 1 and not seen:
+            seen.append(1)
+            controller.pause_trial(trial, should_checkpoint=False)
+            return "NOOP"
+        return "CONTINUE"
+
+    seen = []
+    VirtualCluster(
+        ScriptedScheduler(decide),
+        num_samples=1,
+        trainable=FunctionTrainable(checkpoint_every=3),
+        buffer_length=3,
+        env={
+            "TUNE_RESULT_BUFFER_MIN_TIME_S": "3",
+            "TUNE_RESULT_BUFFER_MAX_TIME_S": "3",
+        },
+        stop={"training_iteration": 6},
+    ).run(max_events=100)
 
 
 @pytest.mark.fixes("choice-still-saving")

@@ -123,15 +123,18 @@ def test_checkpoint_that_is_deleted():
 
 def test_checkpoint_that_was_gone_before_the_restore(tmp_path):
     checkpoint = SimpleNamespace(path=str(tmp_path / "gone"))
-    trial = SimpleNamespace(trial_id="t", status=Trial.PAUSED, checkpoint=checkpoint)
+    trial = SimpleNamespace(trial_id="t", checkpoint=checkpoint)
     controller = SimpleNamespace(get_trials=lambda: [trial])
+    result = SimpleNamespace(checkpoint=checkpoint)
+    restore = SimpleNamespace(method="restore", trial_id="t", args=[result])
     check, notes = CheckpointsThere(), Notes(None)
     check.driver_died(notes)
+    check.on_submit(notes, restore)
     check.after_step(notes, controller)
-    check.after_step(notes, controller)
+    check.on_submit(notes, restore)
     assert not notes.rules
     checkpoint.path += "_another"
-    check.after_step(notes, controller)
+    check.on_submit(notes, restore)
     assert notes.rules == ["checkpoint-gone"]
 
 

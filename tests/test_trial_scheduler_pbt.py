@@ -20,6 +20,7 @@ from virtual_cluster import (
     slow_task,
     task_error,
 )
+from virtual_cluster.populations import population
 
 from ray import tune
 from ray.tune import CheckpointConfig
@@ -300,6 +301,25 @@ def test_clone_that_is_given_up_lets_go_of_the_donors_checkpoint(tmp_path):
     assert len(on_storage(record.trials[1])) == 1
 
 
+@pytest.mark.parametrize("faults", [[], [task_error("train", trial=2, nth=3)]])
+def test_donor_that_is_retried_still_offers_its_checkpoint(faults):
+    record = VirtualCluster(
+        lambda: population(
+            perturbation_interval=2,
+            time_attr="training_iteration",
+            quantile_fraction=0.34,
+        ),
+        param_space={"x": tune.grid_search([0.0, 0.5, 1.0])},
+        slots=3,
+        costs=Costs(train=lambda c, i: 2.6 if c["x"] == 0.0 else 1.0, save=0.1),
+        trainable=ClassTrainable(lambda c, i: {"score": c["x"]}),
+        stop={"training_iteration": 9},
+        max_failures=2,
+        faults=faults,
+    ).run(max_events=500)
+    assert record.scheduler._num_perturbations >= 3
+
+
 def test_donor_that_fails_lets_go_of_its_checkpoint(tmp_path):
     # It has been saved again since it was cloned, and ends before the clone does.
     record = run(
@@ -409,8 +429,14 @@ def test_save_that_is_dropped_gives_no_checkpoint_to_clone():
     ).run(max_events=1000)
 
 
-@pytest.mark.fixes("ray#58483")
-def test_results_that_come_after_an_exploit(synch=False):
+@pytest.mark.parametrize(
+    "synch",
+    [
+        pytest.param(False, marks=pytest.mark.fixes("ray#58483")),
+        pytest.param(True, marks=pytest.mark.fixes("sync-pbt-buffered")),
+    ],
+)
+def test_results_that_come_after_an_exploit(synch):
     for seed in range(8):
         record = run(
             pbt(synch=synch),
@@ -424,11 +450,6 @@ def test_results_that_come_after_an_exploit(synch=False):
         )
         assert record.violation is None
         assert record.statuses() == ["TERMINATED"] * 4
-
-
-@pytest.mark.fixes("sync-pbt-buffered")
-def test_results_that_come_after_an_exploit_sync():
-    test_results_that_come_after_an_exploit(synch=True)
 
 
 @pytest.mark.fixes("save-in-flight")

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from types import SimpleNamespace
 
 import pytest
 from virtual_cluster import (
@@ -16,6 +17,7 @@ from virtual_cluster import (
     node_loss,
     task_error,
 )
+from virtual_cluster.duties import FailureIsItsOwn
 from virtual_cluster.scenarios import loggers
 from virtual_cluster.searchers import RandomSearcher
 
@@ -158,6 +160,66 @@ def test_actors_of_paused_trials_are_kept():
     VirtualCluster(
         ScriptedScheduler(pause), num_samples=2, slots=2, stop=TWO, reuse_actors=True
     ).run(max_events=100)
+
+
+def test_notices_actors_that_are_not_kept(monkeypatch):
+    monkeypatch.setattr(
+        TuneController, "_maybe_cache_trial_actor", lambda *_, **__: False
+    )
+    cluster = VirtualCluster(
+        ScriptedScheduler(pause), num_samples=2, slots=2, stop=TWO, reuse_actors=True
+    )
+    notices("actor-wasted", cluster)
+
+
+def test_notices_a_trial_that_starts_again():
+    def choose(controller):
+        trials = controller.get_trials()
+        for trial in trials:
+            if trial.status in ("PENDING", "PAUSED"):
+                return trial
+        return trials[0] if trials else None
+
+    def decide(controller, trial, result):
+        if result["training_iteration"] == 2 and trial.trial_id.endswith("1"):
+            controller._set_trial_status(cluster.trials[0], "PENDING")
+        return "CONTINUE"
+
+    cluster = VirtualCluster(
+        ScriptedScheduler(decide, choose),
+        num_samples=2,
+        slots=1,
+        stop={"training_iteration": 3},
+    )
+    notices("restarted", cluster)
+
+
+def test_blameless_failure_after_a_real_one(monkeypatch):
+    # A failure of its own that was retried excuses no later one.
+    check, notes = FailureIsItsOwn(), Notes()
+    trial = SimpleNamespace(trial_id="t")
+    actor = SimpleNamespace(died_at=None)
+    train = SimpleNamespace(method="train", trial_id="t", seq=1, actor=actor)
+    check.on_submit(notes, train)
+    check.on_failure(notes, train)
+    check.on_status(notes, trial, "RUNNING", "ERROR")
+    assert not notes.rules
+    actor = SimpleNamespace(died_at=3)
+    reset = SimpleNamespace(method="reset", trial_id="t", seq=5, actor=actor)
+    check.on_submit(notes, reset)
+    check.on_failure(notes, reset)
+    check.on_status(notes, trial, "RUNNING", "ERROR")
+    assert notes.rules == ["failure-not-its-own"]
+
+
+class Notes:
+    """Stands in for a monitor."""
+
+    def __init__(self):
+        self.rules = []
+
+    def broken(self, rule, what, trial=None):
+        self.rules.append(rule)
 
 
 @ours

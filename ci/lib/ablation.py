@@ -92,7 +92,7 @@ def commits(tree: str) -> List[Tuple[str, str]]:
     Returns:
         ``(hash, subject)`` of each, in the order of the series.
     """
-    log = _git(tree, "log", "--reverse", "--format=%H %s").stdout
+    log = _git(tree, "log", "--reverse", "--format=%H %s").stdout  # none if it fails
     return [tuple(line.split(" ", 1)) for line in log.splitlines()[1:]]
 
 
@@ -221,7 +221,9 @@ def _worktree(tree: str, commit: str) -> Iterator[str]:
     parent = tempfile.mkdtemp(prefix="without-")
     folder = os.path.join(parent, "ray")
     try:
-        _git(tree, "worktree", "add", "--detach", folder, commit)
+        added = _git(tree, "worktree", "add", "--detach", folder, commit)
+        if added.returncode:
+            raise RuntimeError(f"{tree}: {added.stderr.strip()}")
         shutil.copytree(
             os.path.join(ROOT, "python"),
             os.path.join(folder, "python"),

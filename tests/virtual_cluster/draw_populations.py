@@ -5,7 +5,7 @@ import random
 from typing import Any, Callable, Dict
 
 from . import faults as faults_module
-from .parts import checkpointing, common, draw_faults, outside, trainable
+from .parts import checkpointing, common, draw_faults, trainable
 from .populations import BOUNDS, SPACES
 from .scenarios import Scenario, Source
 
@@ -103,11 +103,19 @@ def _finish(rng, scenario: Scenario, longest: int) -> Scenario:
         # A donor, whoever that is, saves slowly, or dies of it.
         kind = rng.choice([faults_module.slow_task, faults_module.actor_death])
         scenario.faults.append(kind("save", rng.randrange(trials), rng.randint(1, 3)))
-    outside(rng, scenario)
     return scenario
 
 
 def draw_pbt(rng, synch=False):
+    """Population based training.
+
+    Args:
+        rng: What it is drawn from.
+        synch: Whether all wait for each other.
+
+    Returns:
+        The scenario.
+    """
     scenario = Scenario("pbt-synch" if synch else "pbt", "population")
     scenario.scheduler_args = pbt_args(rng, synch)
     common(rng, scenario, max_trials=6)
@@ -115,10 +123,27 @@ def draw_pbt(rng, synch=False):
 
 
 def draw_pbt_synch(rng):
+    """Population based training in which all wait for each other.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     return draw_pbt(rng, synch=True)
 
 
 def draw_pb2(rng, synch=False):
+    """Population based bandits.
+
+    Args:
+        rng: What it is drawn from.
+        synch: Whether all wait for each other.
+
+    Returns:
+        The scenario.
+    """
     scenario = Scenario("pb2-synch" if synch else "pb2", "bandits")
     scenario.scheduler_args = pb2_args(rng, synch)
     common(rng, scenario, max_trials=5)
@@ -127,10 +152,26 @@ def draw_pb2(rng, synch=False):
 
 
 def draw_pb2_synch(rng):
+    """Population based bandits in which all wait for each other.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     return draw_pb2(rng, synch=True)
 
 
 def draw_replay(rng):
+    """The replay of a policy.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     scenario = Scenario("replay", "replay")
     common(rng, scenario, max_trials=2)
     args = scenario.args

@@ -1,7 +1,7 @@
 """Draws scenarios in which the resources of trials change, over every scheduler."""
 
 from .draw_populations import HAS_PB2, pb2_args, pbt_args
-from .parts import checkpointing, common, draw_faults, outside, trainable
+from .parts import checkpointing, common, draw_faults, trainable
 from .scenarios import Scenario, Source
 from ray.tune import schedulers
 
@@ -88,6 +88,14 @@ def _shape(rng, scenario: Scenario) -> bool:
 
 
 def draw_resources(rng):
+    """Resources that change, over every scheduler.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     scenario = Scenario("resources", "reallocating")
     args = scenario.args
     common(rng, scenario, max_trials=6)
@@ -107,5 +115,4 @@ def draw_resources(rng):
     draw_faults(rng, scenario, share=0.5)
     allocate = _allocate(rng, scenario)
     scenario.scheduler_args["allocate"] = Source(allocate)
-    outside(rng, scenario, share=0.1)
     return scenario

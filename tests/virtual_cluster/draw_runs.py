@@ -47,7 +47,14 @@ def _without(scenario: Scenario, *kinds: str) -> None:
 
 
 def draw_logged(rng: random.Random) -> Scenario:
-    """Results are logged to disk, and the log is synced now and then."""
+    """Results are logged to disk, and the log is synced now and then.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     scenario = _pausing(rng)
     scenario.family = "logged"
     _without(scenario, "driver_death")
@@ -57,7 +64,14 @@ def draw_logged(rng: random.Random) -> Scenario:
 
 
 def draw_hooks(rng: random.Random) -> Scenario:
-    """A hook of the scheduler raises, and the experiment is restored."""
+    """A hook of the scheduler raises, and the experiment is restored.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     scenario = rng.choice([draw_fifo, draw_asha, _pausing])(rng)
     scenario.family = "hooks"
     _without(scenario, "storage_full")
@@ -70,7 +84,14 @@ def draw_hooks(rng: random.Random) -> Scenario:
 
 
 def draw_moved(rng: random.Random) -> Scenario:
-    """The driver dies, and the experiment is moved before it is restored."""
+    """The driver dies, and the experiment is moved before it is restored.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     kinds = [draw_pbt, draw_pbt, draw_hyperband]
     scenario = rng.choice([*kinds, draw_fifo])(rng)
     scenario.family = "moved"
@@ -82,7 +103,14 @@ def draw_moved(rng: random.Random) -> Scenario:
 
 
 def draw_choices(rng: random.Random) -> Scenario:
-    """The scheduler chooses trials that run, save, or have ended."""
+    """The scheduler chooses trials that run, save, or have ended.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     scenario = draw_planned(rng)
     scenario.family = "choices"
     trials = scenario.args["num_samples"]
@@ -95,7 +123,14 @@ def draw_choices(rng: random.Random) -> Scenario:
 
 
 def draw_stalls(rng: random.Random) -> Scenario:
-    """The scheduler does not resume what it pauses."""
+    """The scheduler does not resume what it pauses.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     scenario = draw_planned(rng)
     scenario.family = "stalls"
     _without(scenario, "driver_death")
@@ -106,7 +141,14 @@ def draw_stalls(rng: random.Random) -> Scenario:
 
 
 def draw_ended(rng: random.Random) -> Scenario:
-    """The whole experiment is stopped early; then it is resumed."""
+    """The whole experiment is stopped early; then it is resumed.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     scenario = rng.choice([draw_fifo, _pausing])(rng)
     _without(scenario, "driver_death", "storage_full")
     how = rng.choice(["fail_fast", "fail_fast", "time_budget", "neither"])
@@ -125,7 +167,14 @@ def draw_ended(rng: random.Random) -> Scenario:
 
 
 def draw_idle(rng: random.Random) -> Scenario:
-    """Actors are reused, and nodes are lost with those that are idle."""
+    """Actors are reused, and nodes are lost with those that are idle.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     scenario = _pausing(rng)
     scenario.family = "idle"
     _without(scenario, "driver_death")
@@ -139,7 +188,14 @@ def draw_idle(rng: random.Random) -> Scenario:
 
 
 def draw_buffers(rng: random.Random) -> Scenario:
-    """Results arrive several at a time."""
+    """Results arrive several at a time.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     scenario = rng.choice([draw_fifo, draw_asha, draw_pbt])(rng)
     scenario.family = "buffers"
     scenario.args["buffer_length"] = rng.choice([2, 3, 8])
@@ -152,7 +208,14 @@ def draw_buffers(rng: random.Random) -> Scenario:
 
 
 def draw_brackets(rng: random.Random) -> Scenario:
-    """Trials of several brackets fail, are retried and restored."""
+    """Trials of several brackets fail, are retried and restored.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     scenario = draw_asha(rng)
     while scenario.scheduler != "ASHAScheduler":
         scenario = draw_asha(rng)
@@ -164,7 +227,14 @@ def draw_brackets(rng: random.Random) -> Scenario:
 
 
 def draw_median(rng: random.Random) -> Scenario:
-    """``MedianStoppingRule`` with failures and restores."""
+    """``MedianStoppingRule`` with failures and restores.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     scenario = draw_asha(rng)
     while scenario.scheduler != "MedianStoppingRule":
         scenario = draw_asha(rng)
@@ -175,7 +245,14 @@ def draw_median(rng: random.Random) -> Scenario:
 
 
 def draw_searchers(rng: random.Random) -> Scenario:
-    """Searchers with limits of their own, and wrappers, under pausing schedulers."""
+    """Searchers with limits of their own, and wrappers, under pausing schedulers.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     scenario = _pausing(rng)
     while scenario.family in POPULATIONS:  # These take no searcher.
         scenario = _pausing(rng)

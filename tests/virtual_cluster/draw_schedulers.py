@@ -10,6 +10,14 @@ from ray.tune import schedulers
 
 
 def draw_fifo(rng):
+    """First in, first out: what the controller does by itself.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     scenario = Scenario("fifo", "FIFOScheduler")
     common(rng, scenario)
     trainable(rng, scenario)
@@ -31,6 +39,14 @@ def draw_fifo(rng):
 
 
 def draw_asha(rng):
+    """Stopping at rungs, and below the median.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     scenario = Scenario(
         "asha",
         rng.choice(["ASHAScheduler", "MedianStoppingRule"]),
@@ -61,6 +77,15 @@ def draw_asha(rng):
 
 
 def draw_hyperband(rng, name="HyperBandScheduler"):
+    """Brackets whose trials pause at milestones.
+
+    Args:
+        rng: What it is drawn from.
+        name: The scheduler's class.
+
+    Returns:
+        The scenario.
+    """
     scenario = Scenario("hyperband", name)
     max_t, eta = rng.choice([(9, 3), (9, 3), (4, 2), (3, 1.5), (5, 2), (3, 3), (2, 3)])
     scenario.scheduler_args = {"max_t": max_t, "reduction_factor": eta}
@@ -80,6 +105,14 @@ def draw_hyperband(rng, name="HyperBandScheduler"):
 
 
 def draw_bohb(rng):
+    """HyperBand over a searcher that is told of pauses.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     scenario = draw_hyperband(rng, "HyperBandForBOHB")
     scenario.family = "bohb"
     if scenario.args.get("max_concurrent") or rng.random() < 0.5:
@@ -90,6 +123,14 @@ def draw_bohb(rng):
 
 
 def draw_milestones(rng):
+    """Synchronous successive halving, as people write it themselves.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     scenario = Scenario("milestones", "MilestoneScheduler")
     common(rng, scenario, max_trials=6)
     scenario.scheduler_args = {
@@ -105,6 +146,14 @@ def draw_milestones(rng):
 
 
 def draw_planned(rng):
+    """What the controller offers to schedulers, at any moment.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     scenario = Scenario("planned", "PlannedScheduler")
     common(rng, scenario, max_trials=5)
     trials = scenario.args["num_samples"]
@@ -132,6 +181,14 @@ def draw_planned(rng):
 
 
 def draw_asha_v2(rng):
+    """Successive halving by promotion.
+
+    Args:
+        rng: What it is drawn from.
+
+    Returns:
+        The scenario.
+    """
     scenario = Scenario("asha_v2", "ASHAv2")
     scenario.scheduler_args = {
         "max_t": rng.choice([4, 9, 5]),

@@ -8,11 +8,10 @@ import json
 import os
 from typing import Dict, List, Set
 
+from .observe import ENDS
 from ray.tune.experiment import Trial
 from ray.tune.logger import JsonLoggerCallback
 from ray.tune.result import RESULT_DUPLICATE
-
-_ENDS = ("on_trial_complete", "on_trial_remove")
 
 
 class EveryoneIsTold:
@@ -35,12 +34,14 @@ class EveryoneIsTold:
         self._forget()
 
     def on_hook(self, monitor, hook, trial) -> None:
-        if hook in _ENDS:
+        if hook in ENDS:
             self._ends.setdefault(trial.trial_id, []).append(hook)
         elif hook == "on_trial_error":
             self._errors.add(trial.trial_id)
 
     def on_status(self, monitor, trial, before, status) -> None:
+        if before == Trial.ERROR:
+            self._errors.discard(trial.trial_id)  # It is retried.
         if trial.is_finished():
             self._ended.add(trial.trial_id)
             if before == Trial.PAUSED and status == Trial.TERMINATED:
@@ -172,11 +173,13 @@ class FailureIsItsOwn:
 
     def __init__(self):
         self._blamed: Set[str] = set()
+        self._innocent: Set[str] = set()
         self._resumed: Set[str] = set()  # those that have asked nothing of an actor yet
         self._first: Dict[str, int] = {}
 
     def driver_died(self, monitor) -> None:
         self._blamed.clear()
+        self._innocent.clear()
         self._resumed.clear()
         self._first.clear()
 
@@ -188,19 +191,23 @@ class FailureIsItsOwn:
     def on_failure(self, monitor, ref) -> None:
         died_at = ref.actor.died_at
         was_dead = died_at is not None and ref.seq > died_at
-        if not was_dead or self._first.get(ref.trial_id) != ref.seq:
-            self._blamed.add(ref.trial_id)
+        is_own = not was_dead or self._first.get(ref.trial_id) != ref.seq
+        (self._blamed if is_own else self._innocent).add(ref.trial_id)
 
     def on_status(self, monitor, trial, before, status) -> None:
         if before == Trial.PAUSED:
             self._resumed.add(trial.trial_id)
-        if status == Trial.ERROR and trial.trial_id not in self._blamed:
+        if status != Trial.ERROR:
+            return
+        if trial.trial_id in self._innocent - self._blamed:
             monitor.broken(
                 "failure-not-its-own",
                 "the trial failed, but nothing has failed but an idle actor that had "
                 "died before the trial got it",
                 trial.trial_id,
             )
+        self._innocent.discard(trial.trial_id)
+        self._blamed.discard(trial.trial_id)
 
 
 class PauseWithoutCheckpointIsSaid:
@@ -249,14 +256,15 @@ class PauseWithoutCheckpointIsSaid:
 
 
 class ActorsAreKept:
-    """With reuse, the actor of a trial that pauses is kept, for this one or another.
+    """With reuse, no actor is started where that of a paused trial was stopped.
 
     Nothing is said where something fails or is paused from outside, and where trials
     need different resources.
     """
 
     def __init__(self):
-        self._paused: Dict[str, int] = {}
+        self._stopped: Dict[str, int] = {}  # when the actor of a trial was stopped
+        self._wasted = None  # the first trial whose actor was stopped as it paused
         self._shapes: Set[str] = set()
         self._is_on = True
 
@@ -271,24 +279,27 @@ class ActorsAreKept:
 
     def on_status(self, monitor, trial, before, status) -> None:
         self._shapes.add(str(trial.placement_group_factory))
-        if before == Trial.RUNNING and status == Trial.PAUSED:
-            self._paused[trial.trial_id] = monitor.number
-        else:
-            self._paused.pop(trial.trial_id, None)
+        if (
+            status == Trial.PAUSED
+            and self._stopped.get(trial.trial_id) == monitor.number
+            and self._wasted is None
+        ):
+            self._wasted = trial.trial_id
 
     def on_submit(self, monitor, ref) -> None:
-        if (
-            ref.method == "stop"
-            and self._is_on
-            and not monitor.faults_fired
+        if not self._is_on or not monitor.reuses_actors or monitor.faults_fired:
+            return
+        if ref.method == "stop":
+            self._stopped[ref.trial_id] = monitor.number
+        elif (
+            ref.method == "start"
+            and self._wasted is not None
             and len(self._shapes) == 1
-            and self._paused.get(ref.trial_id) == monitor.number
-            and monitor.reuses_actors
         ):
             monitor.broken(
                 "actor-wasted",
-                "the trial paused, and its actor was stopped at once, although actors "
-                "are reused",
+                f"an actor is started, although that of {self._wasted} was stopped "
+                f"when it paused, and actors are reused",
                 ref.trial_id,
             )
 

@@ -320,9 +320,10 @@ def _explore(
                 report.findings[key] = finding
             if until is not None and until(finding):
                 report.seconds = time.perf_counter() - begin
+                seed += 1
                 break
         seed += 1
-    report.next_seed = seed + 1
+    report.next_seed = seed
     report.cpu_seconds = time.process_time() - cpu
     return report
 

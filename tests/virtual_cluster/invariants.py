@@ -26,7 +26,6 @@ _TERMINAL = ("hang", "blocked", "spin", "endless")
 _WORK = ("train", "train_buffered", "save", "restore", "reset")
 _POSITIVE = (0).__lt__
 
-# What further invariants may listen to. The first argument is the monitor.
 # Stock Ray breaks these so often that they hide what else is wrong there: see
 # ``tests/conftest.py``.
 COMMON_ON_STOCK = frozenset(
@@ -46,7 +45,8 @@ COMMON_ON_STOCK = frozenset(
         "stale-config",
     }
 )
-never_checked: set = set()
+never_checked: set = set()  # by any monitor, whatever it is told to ignore
+# What further invariants may listen to. The first argument is the monitor.
 HOOKS = (
     "after_step",
     "at_end",

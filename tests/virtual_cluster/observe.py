@@ -14,7 +14,7 @@ from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 
 _active = []
-_ENDS = ("on_trial_complete", "on_trial_remove")
+ENDS = ("on_trial_complete", "on_trial_remove")
 _TOLD = ("on_trial_result", "on_trial_complete")
 
 
@@ -140,7 +140,7 @@ def scheduler_patches(scheduler, get_monitor):
             monitor = get_monitor()
             if monitor is None or self is not monitor.scheduler:
                 return hook(self, tune_controller, *args, **kwargs)
-            call = name in _ENDS, args[0] if args else None
+            call = name in ENDS, args[0] if args else None
             if not (call[0] and call in inside):
                 monitor.on_hook(name, call[1])
             if name in _TOLD:

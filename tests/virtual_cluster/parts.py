@@ -10,6 +10,13 @@ METHODS = ("train", "train", "train", "save", "start", "restore", "reset", "stop
 
 
 def common(rng: random.Random, scenario: Scenario, max_trials: int = 10) -> None:
+    """Draw the size of the cluster, costs, and how actors are handled.
+
+    Args:
+        rng: What is drawn from.
+        scenario: What it is drawn for; it is changed.
+        max_trials: The most trials.
+    """
     args = scenario.args
     args["num_samples"] = rng.randint(2, max_trials)
     args["slots"] = rng.randint(1, 4)
@@ -36,7 +43,13 @@ def common(rng: random.Random, scenario: Scenario, max_trials: int = 10) -> None
         args["max_failures"] = rng.choice([1, 3])
 
 
-def checkpointing(rng, scenario, function_ok=True) -> None:
+def checkpointing(rng, scenario) -> None:
+    """Draw when a trial is saved, and how much is kept.
+
+    Args:
+        rng: What is drawn from.
+        scenario: What it is drawn for; it is changed.
+    """
     frequency = rng.choice([0, 0, 1, 2, 3])
     keep = rng.choice([None, None, 1, 2])
     at_end = rng.random() < 0.2
@@ -52,6 +65,17 @@ def checkpointing(rng, scenario, function_ok=True) -> None:
 def trainable(
     rng, scenario, step=1, function=0.25, ends=0.3, nan=0.1, pauses_often=False
 ) -> None:
+    """Draw what is trained: its curve, its end, a class or a function.
+
+    Args:
+        rng: What is drawn from.
+        scenario: What it is drawn for; it is changed.
+        step: How far one result advances the time.
+        function: The share of functions.
+        ends: The share of those that end by themselves.
+        nan: The share of those that report NaN.
+        pauses_often: Whether trials pause more often than at milestones.
+    """
     curve = "MixedCurve(step={}, nan_every={})".format(
         step, rng.choice([2, 3]) if rng.random() < nan else 0
     )
@@ -75,6 +99,15 @@ def trainable(
 
 
 def draw_faults(rng, scenario, at_most=3, restarts=True, share=0.5) -> None:
+    """Draw what goes wrong.
+
+    Args:
+        rng: What is drawn from.
+        scenario: What it is drawn for; it is changed.
+        at_most: The most faults.
+        restarts: Whether the driver may die.
+        share: In which share of scenarios.
+    """
     if rng.random() > share:
         return
     trials = scenario.args["num_samples"]
@@ -110,6 +143,13 @@ def draw_faults(rng, scenario, at_most=3, restarts=True, share=0.5) -> None:
 
 
 def outside(rng, scenario, share=0.12) -> None:
+    """Draw what somebody outside does, as a callback.
+
+    Args:
+        rng: What is drawn from.
+        scenario: What it is drawn for; it is changed.
+        share: In which share of scenarios.
+    """
     if rng.random() > share:
         return
     trials = scenario.args["num_samples"]
@@ -125,6 +165,13 @@ def outside(rng, scenario, share=0.12) -> None:
 
 
 def limit(rng, scenario, share=0.3) -> None:
+    """Draw a limit on concurrent trials, and a searcher.
+
+    Args:
+        rng: What is drawn from.
+        scenario: What it is drawn for; it is changed.
+        share: In which share of scenarios.
+    """
     if rng.random() < share:
         scenario.args["max_concurrent"] = rng.randint(1, 4)
     roll = rng.random()

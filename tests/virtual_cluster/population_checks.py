@@ -25,27 +25,20 @@ class WithinSpace:
     Nothing is said of functions, whose values are unknown.
     """
 
-    def __init__(self):
-        self._seen: Dict[str, str] = {}
-
-    def after_step(self, monitor, controller) -> None:
+    def on_first_train(self, monitor, trial, actor) -> None:
+        if "@perturbed" not in (trial.experiment_tag or ""):
+            return  # The config is what the searcher gave.
         scheduler = _base(monitor.scheduler)
         bounds = getattr(scheduler, "_hyperparam_bounds", None)
         space = bounds or scheduler._hyperparam_mutations
-        for trial in controller.get_trials():
-            tag = trial.experiment_tag or ""
-            # Until then, the config is what the searcher gave.
-            if "@perturbed" not in tag or self._seen.get(trial.trial_id) == tag:
-                continue
-            self._seen[trial.trial_id] = tag
-            outside = _outside(trial.config, space, bounds is not None)
-            if outside:
-                monitor.broken(
-                    "outside-space",
-                    f"an exploit has given the trial a config outside of the space: "
-                    f"{outside}",
-                    trial.trial_id,
-                )
+        outside = _outside(trial.config, space, bounds is not None)
+        if outside:
+            monitor.broken(
+                "outside-space",
+                f"an exploit has given the trial a config outside of the space: "
+                f"{outside}",
+                trial.trial_id,
+            )
 
 
 def _outside(config: Dict, space: Dict, is_bounds: bool) -> str:
@@ -120,46 +113,43 @@ class Bounded:
 
 
 class CheckpointsThere:
-    """The checkpoint that a paused trial is about to load exists.
+    """The checkpoint that a trial is about to load exists.
 
     After a restore, a snapshot may name one that was deleted since.
     """
 
     def __init__(self):
-        self._waiting: Dict[str, Trial] = {}
         self._gone: Set[str] = set()
         self._restored = False
 
     def driver_died(self, monitor) -> None:
-        self._waiting.clear()
         self._restored = True
-
-    def on_status(self, monitor, trial, before, status) -> None:
-        if status == Trial.PAUSED:
-            self._waiting[trial.trial_id] = trial
-        elif status != Trial.PENDING:
-            self._waiting.pop(trial.trial_id, None)
 
     def after_step(self, monitor, controller) -> None:
         if self._restored:
+            self._restored = False
             for trial in controller.get_trials():
-                self.on_status(monitor, trial, None, trial.status)
-        for trial in self._waiting.values():
-            checkpoint = trial.checkpoint
-            if checkpoint is None or checkpoint.path in self._gone:
-                continue
-            if os.path.exists(checkpoint.path):
-                continue
-            if self._restored:
-                self._gone.add(checkpoint.path)
-                continue
+                checkpoint = trial.checkpoint
+                if checkpoint and not os.path.exists(checkpoint.path):
+                    self._gone.add(checkpoint.path)
+
+    def on_submit(self, monitor, ref) -> None:
+        if ref.method == "restore":
+            self._judge(monitor, ref)
+
+    def on_failure(self, monitor, ref) -> None:
+        if ref.method == "restore":
+            self._judge(monitor, ref)
+
+    def _judge(self, monitor, ref) -> None:
+        path = ref.args[0].checkpoint.path
+        if path not in self._gone and not self._restored and not os.path.exists(path):
             monitor.broken(
                 "checkpoint-gone",
                 "the checkpoint that the trial is about to load was deleted: "
-                + "/".join(checkpoint.path.split("/")[-2:]),
-                trial.trial_id,
+                + "/".join(path.split("/")[-2:]),
+                ref.trial_id,
             )
-        self._restored = False
 
 
 class NoHoldLeft:
