@@ -277,6 +277,10 @@ class ActorsAreKept:
     def on_act(self, monitor) -> None:
         self._is_on = False
 
+    def on_hook(self, monitor, hook, trial) -> None:
+        if hook == "on_trial_add":
+            self._shapes.add(str(trial.placement_group_factory))
+
     def on_status(self, monitor, trial, before, status) -> None:
         self._shapes.add(str(trial.placement_group_factory))
         if (
