@@ -749,14 +749,5 @@ def test_violation_names_trial_and_last_events():
     assert "train" in text and "save" in text and "PAUSE at iteration 1" in text
 
 
-def test_close_deletes_all_that_was_stored():
-    cluster = VirtualCluster(num_samples=1, stop={"training_iteration": 1})
-    cluster.run()
-    session = cluster.experiment.storage._get_session_path()
-    assert os.path.exists(cluster.storage_path) and os.path.exists(session)
-    cluster.close()
-    assert not os.path.exists(cluster.storage_path) and not os.path.exists(session)
-
-
 if __name__ == "__main__":
     sys.exit(pytest.main(["-v", __file__]))
