@@ -258,14 +258,16 @@ class PauseWithoutCheckpointIsSaid:
 class ActorsAreKept:
     """With reuse, no actor is started where that of a paused trial was stopped.
 
-    Nothing is said where something fails or is paused from outside, and where trials
-    need different resources.
+    Nothing is said where another one was idle already, which may have been enough by
+    then, where something fails or is paused from outside, and where trials need
+    different resources.
     """
 
     def __init__(self):
         self._stopped: Dict[str, int] = {}  # when the actor of a trial was stopped
         self._wasted = None  # the first trial whose actor was stopped as it paused
         self._shapes: Set[str] = set()
+        self._num_idle = 0
         self._is_on = True
 
     def driver_died(self, monitor) -> None:
@@ -277,6 +279,10 @@ class ActorsAreKept:
     def on_act(self, monitor) -> None:
         self._is_on = False
 
+    def after_step(self, monitor, controller) -> None:
+        if monitor.reuses_actors:
+            self._num_idle = controller._actor_cache.num_cached_objects
+
     def on_hook(self, monitor, hook, trial) -> None:
         if hook == "on_trial_add":
             self._shapes.add(str(trial.placement_group_factory))
@@ -287,6 +293,7 @@ class ActorsAreKept:
             status == Trial.PAUSED
             and self._stopped.get(trial.trial_id) == monitor.number
             and self._wasted is None
+            and not self._num_idle
         ):
             self._wasted = trial.trial_id
 
