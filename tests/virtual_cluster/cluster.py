@@ -650,8 +650,12 @@ class VirtualCluster:
         self.resource_manager.clear()
         # Snapshots are named by the second.
         self.clock.advance_to(self.clock.now + 2.0)
-        scheduler = self.scheduler = self._make_scheduler()
-        self.monitor.scheduler = scheduler
+        before, scheduler = self.scheduler, self._make_scheduler()
+        if type(scheduler) is not type(before):
+            self._activation.add_class_patches(
+                observe.scheduler_patches(scheduler, observe.current)
+            )
+        self.monitor.scheduler = self.scheduler = scheduler
         self._set_up(scheduler, resume_config or ResumeConfig())
         if not self.controller.resumed:
             return

@@ -183,6 +183,16 @@ class Activation:
             np.random.RandomState(seed % 2**32).get_state(),
         )
 
+    def add_class_patches(self, patches) -> None:
+        """Replace further attributes of classes, from now on.
+
+        Args:
+            patches: A list of ``(cls, name, value)``.
+        """
+        self.class_patches = [*self.class_patches, *patches]
+        for cls, name, value in patches:
+            self._replace(cls, name, value)
+
     def _replace(self, owner, name, value) -> None:
         self._undo.append((owner, name, owner.__dict__.get(name, _MISSING)))
         setattr(owner, name, value)
