@@ -10,6 +10,7 @@ from virtual_cluster import (
     saturating,
     task_error,
 )
+from virtual_cluster.searchers import RandomSearcher
 
 from ray.tune import Callback, CheckpointConfig, TuneError
 from ray.tune.search import BasicVariantGenerator, Searcher
@@ -332,6 +333,34 @@ def test_checkpoint_under_way_is_registered_when_a_hook_raises():
     cluster.restart_driver()
     saved = {trial.trial_id: _progress(trial)[1] for trial in cluster.trials}
     assert saved == {saving.trial_id: saved_iteration, raising.trial_id: 0}
+
+
+@pytest.mark.fixes("callback-raises")
+@pytest.mark.parametrize("who", ["callback", "searcher"])
+def test_result_is_kept_when_who_comes_after_the_scheduler_raises(who):
+    # Else the scheduler would know of a result that its trial has not.
+    class Raises(Callback):
+        def on_trial_result(self, iteration, trials, trial, result, **info):
+            if result["training_iteration"] == 2:
+                raise ArithmeticError("what a pity")
+
+    class RaisingSearcher(RandomSearcher):
+        def on_trial_result(self, trial_id, result):
+            if result["training_iteration"] == 2:
+                raise ArithmeticError("what a pity")
+
+    cluster = VirtualCluster(
+        num_samples=1,
+        stop={"training_iteration": 3},
+        callbacks=lambda: [Raises()] if who == "callback" else [],
+        search_alg=RaisingSearcher if who == "searcher" else None,
+        check=False,
+    )
+    with pytest.raises(Exception, match="what a pity"):
+        cluster.run(max_events=100)
+    cluster.restart_driver()
+    [trial] = cluster.trials
+    assert trial.last_result["training_iteration"] == 2
 
 
 def test_original_error_is_raised_with_fail_fast_raise():
