@@ -172,6 +172,18 @@ def test_notices_actors_that_are_not_kept(monkeypatch):
     notices("actor-wasted", cluster)
 
 
+def test_notices_a_driver_that_waits_for_a_save():
+    def decide(controller, trial, result):
+        if result["training_iteration"] == 1:
+            controller._schedule_trial_save(trial, result=result).resolve()
+        return "CONTINUE"
+
+    cluster = VirtualCluster(
+        ScriptedScheduler(decide), num_samples=1, stop=TWO, costs=Costs(save=3)
+    )
+    notices("driver-waits", cluster)
+
+
 def test_notices_a_trial_that_starts_again():
     def choose(controller):
         trials = controller.get_trials()

@@ -194,7 +194,8 @@ def _compare(
 def _is_evidence(case: Dict, how: str) -> bool:
     if "OSError" in case["rule"]:
         return False  # The machine's own storage is full.
-    return how != _ALONE or not any(name in case["rule"] for name in _NAMES)
+    said = case["rule"] + case["what"] if case["rule"].startswith("crash") else ""
+    return how != _ALONE or not any(name in said for name in _NAMES)
 
 
 def _work(tree: str, **order) -> Dict:

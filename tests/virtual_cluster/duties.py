@@ -255,6 +255,27 @@ class PauseWithoutCheckpointIsSaid:
             )
 
 
+class SavesAreNotWaitedFor:
+    """The driver does nothing else while it waits for the save of one trial."""
+
+    def __init__(self):
+        self._waited = None
+
+    def on_wait(self, monitor, ref, seconds) -> None:
+        if ref.method == "save" and self._waited is None:
+            self._waited = ref.trial_id, seconds
+
+    def at_end(self, monitor, controller) -> None:
+        if self._waited is not None:
+            trial_id, seconds = self._waited
+            monitor.broken(
+                "driver-waits",
+                f"the driver waited for {seconds:.1f} s for a save, while no other "
+                f"event was handled",
+                trial_id,
+            )
+
+
 class ActorsAreKept:
     """With reuse, no actor is started where that of a paused trial was stopped.
 
@@ -327,5 +348,6 @@ def duties() -> List:
         BracketIsKept(),
         FailureIsItsOwn(),
         PauseWithoutCheckpointIsSaid(),
+        SavesAreNotWaitedFor(),
         ActorsAreKept(),
     ]

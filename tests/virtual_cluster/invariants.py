@@ -34,6 +34,7 @@ COMMON_ON_STOCK = frozenset(
         "bracket-changed",
         "buffer-length",
         "checkpoint-overwritten",
+        "driver-waits",
         "failure-not-its-own",
         "last-result-open",
         "log-incomplete",
@@ -61,6 +62,7 @@ HOOKS = (
     "on_status",
     "on_submit",
     "on_told",
+    "on_wait",
     "on_warning",
 )
 
@@ -475,6 +477,9 @@ class Monitor:
 
     def on_searcher_complete(self, trial_id, result, error) -> None:
         self._tell("on_searcher_complete", trial_id, result, error)
+
+    def on_wait(self, ref, seconds: float) -> None:
+        self._tell("on_wait", ref, seconds)
 
     def on_warning(self, message: str) -> None:
         self._tell("on_warning", message)

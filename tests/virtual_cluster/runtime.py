@@ -499,6 +499,14 @@ class Runtime:
     def get(self, refs, *, timeout: Optional[float] = None):
         if isinstance(refs, list):
             return [self.get(ref, timeout=timeout) for ref in refs]
+        begin = self.clock.now
+        try:
+            return self._get(refs, timeout)
+        finally:
+            if self.clock.now > begin and self.monitor is not None:
+                self.monitor.on_wait(refs, self.clock.now - begin)
+
+    def _get(self, refs: ObjectRef, timeout: Optional[float]):
         self.settle()
         deadline = None if timeout is None else self.clock.now + timeout
         while not refs.done:
@@ -521,7 +529,7 @@ class Runtime:
             ref: The task.
         """
         try:
-            self.get(ref)
+            self._get(ref, None)
         except BlockedForever:
             raise
         except Exception:
