@@ -183,6 +183,7 @@ class Monitor:
         self.scheduler = None
         self.stored: set = set()  # the trials in the snapshot
         self.stored_paused: set = set()  # those of them that are PAUSED there
+        self._saved = self.stored, self.stored_paused  # the same, before it is synced
         self.buffer_length = 1  # as Tune was told
         self.reuses_actors = False
         self.num_failures = 0  # that this driver has seen
@@ -477,6 +478,19 @@ class Monitor:
 
     def on_searcher_complete(self, trial_id, result, error) -> None:
         self._tell("on_searcher_complete", trial_id, result, error)
+
+    def on_saved(self, trials) -> None:
+        """The state of the experiment was written, but is not in the storage yet.
+
+        Args:
+            trials: Its trials.
+        """
+        paused = {t.trial_id for t in trials if t.status == Trial.PAUSED}
+        self._saved = {t.trial_id for t in trials}, paused
+
+    def on_synced(self) -> None:
+        """What was written last is in the storage."""
+        self.stored, self.stored_paused = self._saved
 
     def on_wait(self, ref, seconds: float) -> None:
         self._tell("on_wait", ref, seconds)

@@ -11,7 +11,6 @@ from ray.air.execution._internal.event_manager import RayEventManager
 from ray.tune.callback import Callback
 from ray.tune.execution import tune_controller
 from ray.tune.execution.tune_controller import TuneController
-from ray.tune.experiment import Trial
 
 _active = []
 ENDS = ("on_trial_complete", "on_trial_remove")
@@ -90,12 +89,7 @@ class ObservedController(TuneController):
 
     def save_to_dir(self):
         super().save_to_dir()
-        monitor = current()
-        if not monitor.runtime.storage_full:
-            monitor.stored = {trial.trial_id for trial in self._trials}
-            monitor.stored_paused = {
-                trial.trial_id for trial in self._trials if trial.status == Trial.PAUSED
-            }
+        _active[-1].on_saved(self._trials)
 
     def _execute_action(self, trial, *args, **kwargs):
         # What the hooks of the scheduler do to other trials meanwhile is their own.

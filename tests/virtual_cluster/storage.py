@@ -3,6 +3,7 @@
 import os
 import shutil
 
+from . import observe
 from ray.train._internal.storage import StorageContext
 from ray.train._internal.syncer import Syncer
 from ray.tune.experiment import Experiment
@@ -25,6 +26,9 @@ class VirtualSyncer(Syncer):
         self._failed = self.full
         if not self.full:
             _copy_changed(local_dir, remote_dir)
+            monitor = observe.current()
+            if monitor is not None:
+                monitor.on_synced()
         return True
 
     def sync_down(self, remote_dir, local_dir, exclude=None) -> bool:
