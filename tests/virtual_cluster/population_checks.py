@@ -142,7 +142,10 @@ class CheckpointsThere:
             self._judge(monitor, ref)
 
     def _judge(self, monitor, ref) -> None:
-        path = ref.args[0].checkpoint.path
+        checkpoint = ref.args[0].checkpoint
+        if checkpoint is None:
+            return
+        path = checkpoint.path
         if path not in self._gone and not self._restored and not os.path.exists(path):
             monitor.broken(
                 "checkpoint-gone",
