@@ -305,10 +305,12 @@ class ActorsAreKept:
             self._num_idle = controller._actor_cache.num_cached_objects
 
     def on_hook(self, monitor, hook, trial) -> None:
-        if hook == "on_trial_add":
+        if monitor.reuses_actors and hook == "on_trial_add":
             self._shapes.add(str(trial.placement_group_factory))
 
     def on_status(self, monitor, trial, before, status) -> None:
+        if not monitor.reuses_actors:
+            return
         self._shapes.add(str(trial.placement_group_factory))
         if (
             status == Trial.PAUSED
