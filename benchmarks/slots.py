@@ -23,9 +23,13 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "tests"))
 
 from promotion_order import check_starts  # noqa: E402
-from virtual_cluster import (  # noqa: E402
+from virtual_cluster import (
     ClassTrainable,
+    Cluster,
     Costs,
+    Experiment,
+    Faults,
+    Options,
     VirtualCluster,
     actor_death,
     task_error,
@@ -151,23 +155,27 @@ def order(name):
             {"x": rng.random(), "pace": rng.uniform(0.5, 1.5)} for _ in range(32)
         ]
         cluster = VirtualCluster(
-            make_scheduler(name, 27, eager),
-            configs=configs,
-            slots=slots,
-            trainable=ClassTrainable(linear),
-            max_concurrent=limit,
-            reuse_actors=reuse,
-            faults=faults if fail else [],
-            max_failures=1,
-            quiet=True,
-            costs=Costs(
-                start=0,
-                train=lambda config, iteration: config["pace"],
-                save=0,
-                restore=0,
-                reset=0,
-                stop=0,
+            Experiment(
+                make_scheduler(name, 27, eager),
+                configs=configs,
+                trainable=ClassTrainable(linear),
+                max_concurrent=limit,
+                reuse_actors=reuse,
+                max_failures=1,
             ),
+            Cluster(
+                slots=slots,
+                costs=Costs(
+                    start=0,
+                    train=lambda config, iteration: config["pace"],
+                    save=0,
+                    restore=0,
+                    reset=0,
+                    stop=0,
+                ),
+            ),
+            Faults(faults if fail else []),
+            Options(quiet=True),
         )
         row = {
             "scheduler": name,
@@ -206,13 +214,14 @@ def idle(name):
 
         def run(costs, name=name, slots=slots, reuse=reuse):
             return VirtualCluster(
-                make_scheduler(name, 81, eager=False),
-                num_samples=81,
-                slots=slots,
-                trainable=ClassTrainable(),
-                reuse_actors=reuse,
-                quiet=True,
-                costs=costs,
+                Experiment(
+                    make_scheduler(name, 81, eager=False),
+                    num_samples=81,
+                    trainable=ClassTrainable(),
+                    reuse_actors=reuse,
+                ),
+                Cluster(slots=slots, costs=costs),
+                options=Options(quiet=True),
             ).run(max_events=20000)
 
         row = {"scheduler": name, "slots": slots, "reuse": reuse, "start_s": start}

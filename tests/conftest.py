@@ -73,12 +73,12 @@ def _named_fault_shows(request):
     if not marks or "+ashav2" in metadata.version("ray"):
         yield
         return
-    from virtual_cluster import invariants
+    from virtual_cluster.invariants import monitor
 
     names = {name for mark in marks for name in mark.args}
-    invariants.never_checked.update(invariants.COMMON_ON_STOCK - names)
+    monitor.never_checked.update(monitor.COMMON_ON_STOCK - names)
     yield
-    invariants.never_checked.clear()
+    monitor.never_checked.clear()
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,12 @@ from typing import Any, Dict, List
 
 from virtual_cluster import (
     ClassTrainable,
+    Cluster,
     Costs,
+    Experiment,
+    Faults,
     FunctionTrainable,
+    Options,
     VirtualCluster,
     actor_death,
     driver_death,
@@ -257,24 +261,25 @@ def run(drawn: Draw, ignore=OTHER_RULES) -> str:
     callback = PausingCallback(drawn.pausing, drawn.seed)
     trainable = FunctionTrainable if drawn.function else ClassTrainable
     cluster = VirtualCluster(
-        make_scheduler,
-        num_samples=drawn.trials,
-        trainable=trainable(curve, length=drawn.length),
-        slots=drawn.slots,
-        seed=drawn.seed,
-        costs=Costs(save=drawn.save, jitter=0.3),
-        faults=drawn.faults,
-        search_alg=(lambda: DrawingSearcher(drawn.seed)) if drawn.searcher else None,
-        max_concurrent=drawn.limit,
-        max_failures=drawn.max_failures,
-        reuse_actors=drawn.reuse_actors,
-        stop=None if drawn.stop_last_trials else {"steps": drawn.max_t + 3},
-        callbacks=lambda: [callback],
-        env={"TUNE_DISABLE_STRICT_METRIC_CHECKING": "1"},
-        check=False,
-        ignore=ignore,
-        keep_events=False,
-        quiet=True,
+        Experiment(
+            make_scheduler,
+            num_samples=drawn.trials,
+            trainable=trainable(curve, length=drawn.length),
+            search_alg=(lambda: DrawingSearcher(drawn.seed))
+            if drawn.searcher
+            else None,
+            max_concurrent=drawn.limit,
+            max_failures=drawn.max_failures,
+            reuse_actors=drawn.reuse_actors,
+            stop=None if drawn.stop_last_trials else {"steps": drawn.max_t + 3},
+            callbacks=lambda: [callback],
+            env={"TUNE_DISABLE_STRICT_METRIC_CHECKING": "1"},
+        ),
+        Cluster(slots=drawn.slots, costs=Costs(save=drawn.save, jitter=0.3)),
+        Faults(drawn.faults),
+        Options(
+            seed=drawn.seed, check=False, ignore=ignore, keep_events=False, quiet=True
+        ),
     )
     callback.cluster = cluster
     try:

@@ -5,7 +5,11 @@ import sys
 import pytest
 from virtual_cluster import (
     ClassTrainable,
+    Cluster,
+    Experiment,
+    Faults,
     FunctionTrainable,
+    Options,
     ScriptedScheduler,
     VirtualCluster,
     actor_death,
@@ -55,7 +59,8 @@ def waves(milestones, max_t, on_resume=None):
 @pytest.mark.parametrize("slots", [2, 3])
 def test_actors_are_kept_for_trials_that_are_resumed_after_the_search(slots):
     record = VirtualCluster(
-        waves({1, 2}, max_t=3), num_samples=6, slots=slots, reuse_actors=True
+        Experiment(waves({1, 2}, max_t=3), num_samples=6, reuse_actors=True),
+        Cluster(slots=slots),
     ).run(max_events=500)
     assert record.iterations() == [3] * 6
     assert len(kinds(record, "started")) == slots
@@ -65,10 +70,12 @@ def test_actors_are_kept_for_trials_that_are_resumed_after_the_search(slots):
 @pytest.mark.parametrize("trainable", [ClassTrainable(), FunctionTrainable()])
 def test_trial_that_is_resumed_at_once_is_not_reset(trainable):
     record = VirtualCluster(
-        waves({1, 2, 3}, max_t=4),
-        num_samples=1,
-        reuse_actors=True,
-        trainable=trainable,
+        Experiment(
+            waves({1, 2, 3}, max_t=4),
+            num_samples=1,
+            reuse_actors=True,
+            trainable=trainable,
+        )
     ).run(max_events=500)
     assert record.iterations() == [4]
     assert kinds(record, "started", "reset", "restore") == ["started"]
@@ -77,16 +84,18 @@ def test_trial_that_is_resumed_at_once_is_not_reset(trainable):
 def test_trial_is_resumed_on_its_own_actor_if_that_is_there():
     # Two actors are idle. Trial 1 gets its own, though the other is idle for longer.
     cluster = VirtualCluster(
-        ScriptedScheduler(
-            lambda controller, trial, result: (
-                "STOP" if result["training_iteration"] >= 2 else "PAUSE"
+        Experiment(
+            ScriptedScheduler(
+                lambda controller, trial, result: (
+                    "STOP" if result["training_iteration"] >= 2 else "PAUSE"
+                ),
+                choose=lambda controller: resumable(controller),
             ),
-            choose=lambda controller: resumable(controller),
+            num_samples=2,
+            reuse_actors=True,
         ),
-        num_samples=2,
-        slots=2,
-        reuse_actors=True,
-        detect_hangs=False,
+        Cluster(slots=2),
+        options=Options(detect_hangs=False),
     )
     resume = []
 
@@ -112,7 +121,9 @@ def test_trial_with_another_config_is_reset():
         trial.set_config({**trial.config, "x": 0.25})
 
     record = VirtualCluster(
-        waves({1}, max_t=2, on_resume=exploit), num_samples=1, reuse_actors=True
+        Experiment(
+            waves({1}, max_t=2, on_resume=exploit), num_samples=1, reuse_actors=True
+        )
     ).run(max_events=500)
     assert kinds(record, "started", "reset", "restore") == [
         "started",
@@ -130,7 +141,9 @@ def test_trial_with_another_checkpoint_is_reset():
         )
 
     record = VirtualCluster(
-        waves({1}, max_t=2, on_resume=exploit), num_samples=1, reuse_actors=True
+        Experiment(
+            waves({1}, max_t=2, on_resume=exploit), num_samples=1, reuse_actors=True
+        )
     ).run(max_events=500)
     assert kinds(record, "started", "reset", "restore") == [
         "started",
@@ -151,10 +164,12 @@ def test_reuse_does_not_change_what_a_trial_goes_on_from(reuse_actors):
         return "STOP" if result["training_iteration"] == 4 else "CONTINUE"
 
     record = VirtualCluster(
-        ScriptedScheduler(decide),
-        num_samples=1,
-        reuse_actors=reuse_actors,
-        trainable=FunctionTrainable(checkpoint_every=2),
+        Experiment(
+            ScriptedScheduler(decide),
+            num_samples=1,
+            reuse_actors=reuse_actors,
+            trainable=FunctionTrainable(checkpoint_every=2),
+        )
     ).run(max_events=500)
     iterations = [
         result["training_iteration"]
@@ -165,7 +180,8 @@ def test_reuse_does_not_change_what_a_trial_goes_on_from(reuse_actors):
 
 def test_idle_actors_are_let_go_when_no_trial_may_use_them():
     cluster = VirtualCluster(
-        waves({1}, max_t=20), num_samples=4, slots=2, reuse_actors=True
+        Experiment(waves({1}, max_t=20), num_samples=4, reuse_actors=True),
+        Cluster(slots=2),
     ).start()
     cluster.run_until(lambda: sum(trial.is_finished() for trial in cluster.trials) == 3)
     (last,) = [trial for trial in cluster.trials if not trial.is_finished()]
@@ -194,12 +210,13 @@ def test_idle_actor_gives_way_to_a_trial_with_other_resources(reserve):
         return None
 
     record = VirtualCluster(
-        ScriptedScheduler(decide, choose),
-        configs=[{"x": 1}, {"x": 2}],
-        slots=2,
-        resources=lambda config: {"CPU": config["x"]},
-        reuse_actors=True,
-        reserve=reserve,
+        Experiment(
+            ScriptedScheduler(decide, choose),
+            configs=[{"x": 1}, {"x": 2}],
+            resources=lambda config: {"CPU": config["x"]},
+            reuse_actors=True,
+        ),
+        Cluster(slots=2, reserve=reserve),
     ).run(max_events=200)
     assert record.iterations() == [2, 2]
 
@@ -212,19 +229,22 @@ def test_idle_actors_stay_within_the_limit(limit):
         most.append(len(cluster.controller._actor_manager.live_actors))
 
     VirtualCluster(
-        waves({1, 2}, max_t=3),
-        num_samples=6,
-        slots=8,
-        max_concurrent=limit,
-        reuse_actors=True,
-        on_event=count,
+        Experiment(
+            waves({1, 2}, max_t=3),
+            num_samples=6,
+            max_concurrent=limit,
+            reuse_actors=True,
+        ),
+        Cluster(slots=8),
+        options=Options(on_event=count),
     ).run(max_events=500)
     assert max(most) <= limit
 
 
 def test_actors_left_idle_are_stopped_at_the_end():
     cluster = VirtualCluster(
-        waves({1}, max_t=2), num_samples=4, slots=2, reuse_actors=True
+        Experiment(waves({1}, max_t=2), num_samples=4, reuse_actors=True),
+        Cluster(slots=2),
     )
     record = cluster.run(max_events=500)
     assert record.controller._actor_manager.num_total_actors == 0
@@ -250,11 +270,13 @@ def test_paused_trial_survives_the_loss_of_its_idle_actor(in_place):
         return next((t for t in go if t.status == Trial.PAUSED), None)
 
     cluster = VirtualCluster(
-        ScriptedScheduler(decide, choose),
-        num_samples=1,
-        reuse_actors=True,
-        max_failures=0,
-        detect_hangs=False,
+        Experiment(
+            ScriptedScheduler(decide, choose),
+            num_samples=1,
+            reuse_actors=True,
+            max_failures=0,
+        ),
+        options=Options(detect_hangs=False),
     ).start()
     cluster.run_until(
         lambda: cluster.trials and cluster.trials[0].status == Trial.PAUSED
@@ -274,12 +296,10 @@ def test_paused_trial_survives_the_loss_of_its_idle_actor(in_place):
 def test_actor_that_dies_during_a_reset_is_replaced():
     # No trial may fail. That the actor is gone is no fault of the trial.
     record = VirtualCluster(
-        waves({1, 2}, max_t=3),
-        num_samples=3,
-        slots=1,
-        reuse_actors=True,
-        faults=[actor_death("reset", trial=1, nth=1)],
-        quiet=True,
+        Experiment(waves({1, 2}, max_t=3), num_samples=3, reuse_actors=True),
+        Cluster(slots=1),
+        Faults([actor_death("reset", trial=1, nth=1)]),
+        Options(quiet=True),
     ).run(max_events=500)
     assert record.iterations() == [3] * 3
 
@@ -287,19 +307,22 @@ def test_actor_that_dies_during_a_reset_is_replaced():
 def test_trial_that_has_lost_its_idle_actor_is_next():
     # There are six that have not started yet.
     record = VirtualCluster(
-        ScriptedScheduler(
-            lambda controller, trial, result: (
-                "STOP" if result["training_iteration"] >= 2 else "PAUSE"
+        Experiment(
+            ScriptedScheduler(
+                lambda controller, trial, result: (
+                    "STOP" if result["training_iteration"] >= 2 else "PAUSE"
+                ),
+                choose=lambda controller: next(
+                    (t for t in controller.get_trials() if t.status == Trial.PAUSED),
+                    None,
+                ),
             ),
-            choose=lambda controller: next(
-                (t for t in controller.get_trials() if t.status == Trial.PAUSED), None
-            ),
+            num_samples=8,
+            reuse_actors=True,
         ),
-        num_samples=8,
-        slots=1,
-        reuse_actors=True,
-        faults=[actor_death("reset", trial=1, nth=1)],
-        quiet=True,
+        Cluster(slots=1),
+        Faults([actor_death("reset", trial=1, nth=1)]),
+        Options(quiet=True),
     ).run(max_events=500)
     assert record.iterations() == [2] * 8
     running = [e.trial for e in record.events if e.detail == Trial.RUNNING]
@@ -308,11 +331,9 @@ def test_trial_that_has_lost_its_idle_actor_is_next():
 
 def test_actor_that_dies_while_it_trains_counts_as_a_failure():
     record = VirtualCluster(
-        waves({1}, max_t=3),
-        num_samples=1,
-        reuse_actors=True,
-        faults=[actor_death("train", trial=0, nth=3)],
-        quiet=True,
+        Experiment(waves({1}, max_t=3), num_samples=1, reuse_actors=True),
+        faults=Faults([actor_death("train", trial=0, nth=3)]),
+        options=Options(quiet=True),
     ).run(max_events=500)
     assert record.statuses() == [Trial.ERROR]
 
@@ -340,13 +361,15 @@ def test_trial_that_a_callback_pauses_at_its_start_goes_on_from_its_checkpoint(
         return "CONTINUE"
 
     cluster = VirtualCluster(
-        ScriptedScheduler(decide),
-        num_samples=2,
-        slots=1,
-        trainable=trainable(),
-        callbacks=lambda: [PausesSecondStart()],
-        reuse_actors=True,
-        stop={"training_iteration": 4},
+        Experiment(
+            ScriptedScheduler(decide),
+            num_samples=2,
+            trainable=trainable(),
+            callbacks=lambda: [PausesSecondStart()],
+            reuse_actors=True,
+            stop={"training_iteration": 4},
+        ),
+        Cluster(slots=1),
     )
     record = cluster.run(max_events=200)
     assert len(starts) == 3
@@ -426,7 +449,7 @@ def test_hint_at_actor_reuse_is_given_once(reuse_actors, caplog, monkeypatch):
 
     monkeypatch.setattr(trial_slots, "get_reuse_hint", lambda *args: "A hint.")
     VirtualCluster(
-        waves({1, 2}, max_t=3), num_samples=3, reuse_actors=reuse_actors
+        Experiment(waves({1, 2}, max_t=3), num_samples=3, reuse_actors=reuse_actors)
     ).run(max_events=500)
     hints = [r for r in caplog.records if r.getMessage() == "A hint."]
     assert len(hints) == (0 if reuse_actors else 1)

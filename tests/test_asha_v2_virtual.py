@@ -6,12 +6,16 @@ import sys
 import pytest
 from virtual_cluster import (
     ClassTrainable,
+    Cluster,
     Costs,
+    Experiment,
+    Faults,
     FunctionTrainable,
+    Options,
     VirtualCluster,
-    drawing,
     driver_death,
 )
+from virtual_cluster.explore import drawing
 
 from ray.tune.schedulers import ASHAv2, ResourceChangingScheduler
 
@@ -35,12 +39,14 @@ NINE = [{"x": x / 10} for x in range(9)]
 @pytest.mark.parametrize("slots", [1, 2, 9])
 def test_one_of_nine_fails_in_its_first_epoch(kind, reuse_actors, max_failures, slots):
     record = VirtualCluster(
-        ASHAv2(max_t=9, grace_period=1, reduction_factor=3),
-        configs=NINE,
-        trainable=kind(failing),
-        slots=slots,
-        max_failures=max_failures,
-        reuse_actors=reuse_actors,
+        Experiment(
+            ASHAv2(max_t=9, grace_period=1, reduction_factor=3),
+            configs=NINE,
+            trainable=kind(failing),
+            max_failures=max_failures,
+            reuse_actors=reuse_actors,
+        ),
+        Cluster(slots=slots),
     ).run(max_events=2000)
     assert record.statuses().count("TERMINATED") == 8
     # A trial that is retried goes to the end of the list.
@@ -53,11 +59,12 @@ def test_one_of_nine_fails_in_its_first_epoch(kind, reuse_actors, max_failures, 
 @pytest.mark.parametrize("slots", [1, 3])
 def test_deferred_with_one_slot_sees_everyone_first(slots):
     record = VirtualCluster(
-        ASHAv2(max_t=9, grace_period=1, reduction_factor=3),
-        configs=NINE,
-        trainable=ClassTrainable(rising),
-        slots=slots,
-        costs=Costs(train=1, save=0.1),
+        Experiment(
+            ASHAv2(max_t=9, grace_period=1, reduction_factor=3),
+            configs=NINE,
+            trainable=ClassTrainable(rising),
+        ),
+        Cluster(slots=slots, costs=Costs(train=1, save=0.1)),
     ).run(max_events=2000)
     assert sorted(record.iterations()) == [1] * 6 + [3, 3, 9]
     if slots == 1:
@@ -74,11 +81,13 @@ def test_scenario(seed):
 def test_goes_on_after_the_driver_died(after, stale):
     def run(faults):
         return VirtualCluster(
-            functools.partial(ASHAv2, max_t=9, grace_period=1, reduction_factor=3),
-            configs=NINE,
-            trainable=ClassTrainable(rising),
-            slots=1,
-            faults=faults,
+            Experiment(
+                functools.partial(ASHAv2, max_t=9, grace_period=1, reduction_factor=3),
+                configs=NINE,
+                trainable=ClassTrainable(rising),
+            ),
+            Cluster(slots=1),
+            Faults(faults),
         ).run(max_events=2000)
 
     record = run([driver_death(after=after, stale=stale)])
@@ -96,24 +105,26 @@ def test_resources_change_under_it(promotion, seed):
         return PlacementGroupFactory([{"CPU": more}])
 
     record = VirtualCluster(
-        lambda: ResourceChangingScheduler(
-            ASHAv2(
-                max_t=9,
-                grace_period=1,
-                reduction_factor=3,
-                promotion=promotion,
-                metric="score",
-                mode="max",
+        Experiment(
+            lambda: ResourceChangingScheduler(
+                ASHAv2(
+                    max_t=9,
+                    grace_period=1,
+                    reduction_factor=3,
+                    promotion=promotion,
+                    metric="score",
+                    mode="max",
+                ),
+                reallocate,
             ),
-            reallocate,
+            metric=None,
+            mode=None,
+            configs=NINE,
+            trainable=ClassTrainable(rising),
+            resources={"CPU": 1},
         ),
-        metric=None,
-        mode=None,
-        configs=NINE,
-        trainable=ClassTrainable(rising),
-        slots=3,
-        resources={"CPU": 1},
-        seed=seed,
+        Cluster(slots=3),
+        options=Options(seed=seed),
     ).run(max_events=3000)
     assert record.statuses() == ["TERMINATED"] * 9
     assert max(record.iterations()) == 9

@@ -5,8 +5,12 @@ import sys
 
 import pytest
 from virtual_cluster import (
+    Cluster,
     Costs,
+    Experiment,
+    Faults,
     FunctionTrainable,
+    Options,
     ScriptedScheduler,
     VirtualCluster,
     actor_death,
@@ -279,13 +283,14 @@ def make_search(kind, limit):
 def test_never_more_actors_than_the_limit(kind, limit, reuse_actors):
     for seed in range(4):
         record = VirtualCluster(
-            RandomScheduler(seed),
-            num_samples=8,
-            slots=4,
-            seed=seed,
-            search_alg=make_search(kind, limit),
-            reuse_actors=reuse_actors,
-            costs=Costs(start=0.5, jitter=0.3),
+            Experiment(
+                RandomScheduler(seed),
+                num_samples=8,
+                search_alg=make_search(kind, limit),
+                reuse_actors=reuse_actors,
+            ),
+            Cluster(slots=4, costs=Costs(start=0.5, jitter=0.3)),
+            options=Options(seed=seed),
         ).run(max_events=2000)
         assert record.iterations() == [5] * 8
         assert most_actors(record) <= limit
@@ -296,22 +301,26 @@ def test_limit_with_failures_and_two_shapes_ends(kind):
     for seed in range(8):
         rng = random.Random(seed)
         record = VirtualCluster(
-            RandomScheduler(seed),
-            num_samples=8,
-            slots=3,
-            resources=lambda config: {"CPU": 1 + round(config.get("x", 0) * 10) % 2},
-            seed=seed,
-            search_alg=make_search(kind, 2),
-            reuse_actors=seed % 2 == 0,
-            reserve=seed % 3 > 0,
-            trainable=FunctionTrainable(checkpoint_every=1 + seed % 2),
-            faults=[
-                task_error("train", trial=rng.randrange(8), nth=2),
-                actor_death("start", trial=rng.randrange(8)),
-                actor_death("save", trial=rng.randrange(8)),
-            ],
-            max_failures=seed % 3,
-            quiet=True,
+            Experiment(
+                RandomScheduler(seed),
+                num_samples=8,
+                resources=lambda config: {
+                    "CPU": 1 + round(config.get("x", 0) * 10) % 2
+                },
+                search_alg=make_search(kind, 2),
+                reuse_actors=seed % 2 == 0,
+                trainable=FunctionTrainable(checkpoint_every=1 + seed % 2),
+                max_failures=seed % 3,
+            ),
+            Cluster(slots=3, reserve=seed % 3 > 0),
+            Faults(
+                [
+                    task_error("train", trial=rng.randrange(8), nth=2),
+                    actor_death("start", trial=rng.randrange(8)),
+                    actor_death("save", trial=rng.randrange(8)),
+                ]
+            ),
+            Options(seed=seed, quiet=True),
         ).run(max_events=4000)
         assert set(record.statuses()) <= {Trial.TERMINATED, Trial.ERROR}
         assert most_actors(record) <= 2
@@ -332,13 +341,19 @@ def test_asha_v2_with_optuna_under_a_limit_of_one_runs_as_on_one_slot(
         sampler = optuna.samplers.TPESampler(n_startup_trials=20, seed=1)
         searcher = OptunaSearch(sampler=sampler)
         record = VirtualCluster(
-            ASHAv2(max_t=9, grace_period=1, reduction_factor=3, promotion=promotion),
-            num_samples=12,
-            slots=slots,
-            search_alg=searcher,
-            max_concurrent=max_concurrent,
-            reuse_actors=reuse_actors,
-            costs=Costs(start=1, train=1, save=0, restore=0, reset=0, stop=0),
+            Experiment(
+                ASHAv2(
+                    max_t=9, grace_period=1, reduction_factor=3, promotion=promotion
+                ),
+                num_samples=12,
+                search_alg=searcher,
+                max_concurrent=max_concurrent,
+                reuse_actors=reuse_actors,
+            ),
+            Cluster(
+                slots=slots,
+                costs=Costs(start=1, train=1, save=0, restore=0, reset=0, stop=0),
+            ),
         ).run(max_events=2000)
         numbers = {trial.trial_id: i for i, trial in enumerate(record.trials)}
         assert max(record.iterations()) == 9

@@ -1,7 +1,14 @@
 """Results are buffered as documented."""
 
 import pytest
-from virtual_cluster import Costs, FunctionTrainable, ScriptedScheduler, VirtualCluster
+from virtual_cluster import (
+    Cluster,
+    Costs,
+    Experiment,
+    FunctionTrainable,
+    ScriptedScheduler,
+    VirtualCluster,
+)
 
 from ray.tune import CheckpointConfig
 
@@ -11,11 +18,13 @@ def _args(monkeypatch, length, min_time_s=None, num_running=1, **config):
     monkeypatch.setenv("TUNE_RESULT_BUFFER_LENGTH", str(length))
     env = {} if min_time_s is None else {"TUNE_RESULT_BUFFER_MIN_TIME_S": min_time_s}
     cluster = VirtualCluster(
-        num_samples=num_running,
-        slots=num_running,
-        buffer_length=length,
-        env=env,
-        checkpoint_config=CheckpointConfig(**config),
+        Experiment(
+            num_samples=num_running,
+            buffer_length=length,
+            env=env,
+            checkpoint_config=CheckpointConfig(**config),
+        ),
+        Cluster(slots=num_running),
     ).start()
     calls = []
     schedule = cluster.controller._schedule_trial_task
@@ -62,12 +71,14 @@ def test_nothing_is_buffered_with_a_checkpoint_at_the_end(monkeypatch):
 def test_batches_are_as_long_as_asked_for(length, most):
     batches = []
     cluster = VirtualCluster(
-        ScriptedScheduler(),
-        num_samples=1,
-        trainable=FunctionTrainable(checkpoint_every=0),
-        costs=Costs(train=0.01),
-        buffer_length=length,
-        stop={"training_iteration": 28},
+        Experiment(
+            ScriptedScheduler(),
+            num_samples=1,
+            trainable=FunctionTrainable(checkpoint_every=0),
+            buffer_length=length,
+            stop={"training_iteration": 28},
+        ),
+        Cluster(costs=Costs(train=0.01)),
     ).start()
     process = cluster.controller._process_trial_results
 

@@ -5,7 +5,9 @@ import itertools
 import pytest
 from virtual_cluster import (
     ClassTrainable,
+    Cluster,
     Costs,
+    Experiment,
     FunctionTrainable,
     ScriptedScheduler,
     VirtualCluster,
@@ -31,7 +33,7 @@ def _stronger(first, second):
 def _running_trial(decide, choose=lambda controller: None, **kwargs):
     """A cluster whose first trial runs, with its first iteration in flight."""
     kwargs = {"num_samples": 1, "slots": 1, "costs": Costs(save=0.5), **kwargs}
-    cluster = VirtualCluster(ScriptedScheduler(decide, choose), **kwargs).start()
+    cluster = VirtualCluster.of(ScriptedScheduler(decide, choose), **kwargs).start()
     cluster.run_until(lambda: cluster.trials and cluster.trials[0].status == "RUNNING")
     return cluster, cluster.trials[0]
 
@@ -192,14 +194,15 @@ def test_decisions_in_the_state_of_an_older_release_are_left_out():
 def test_buffered_results_wait_for_a_save_that_one_of_them_asks_for():
     # The second result of a batch has a checkpoint.
     record = VirtualCluster(
-        ScriptedScheduler(),
-        num_samples=1,
-        slots=1,
-        trainable=FunctionTrainable(saturating, checkpoint_every=2),
-        costs=Costs(train=0.01, save=0.5),
-        buffer_length=4,
-        env={"TUNE_RESULT_BUFFER_MIN_TIME_S": "4"},
-        stop={"training_iteration": 6},
+        Experiment(
+            ScriptedScheduler(),
+            num_samples=1,
+            trainable=FunctionTrainable(saturating, checkpoint_every=2),
+            buffer_length=4,
+            env={"TUNE_RESULT_BUFFER_MIN_TIME_S": "4"},
+            stop={"training_iteration": 6},
+        ),
+        Cluster(slots=1, costs=Costs(train=0.01, save=0.5)),
     ).run(max_events=100)
     assert record.statuses() == ["TERMINATED"]
 
@@ -207,11 +210,13 @@ def test_buffered_results_wait_for_a_save_that_one_of_them_asks_for():
 @pytest.mark.fixes("idle-after-none")
 def test_scheduler_that_returns_no_decision_does_not_stall_its_trial():
     record = VirtualCluster(
-        ScriptedScheduler(lambda *_: None),
-        num_samples=2,
-        slots=1,
-        trainable=ClassTrainable(saturating),
-        stop={"training_iteration": 3},
+        Experiment(
+            ScriptedScheduler(lambda *_: None),
+            num_samples=2,
+            trainable=ClassTrainable(saturating),
+            stop={"training_iteration": 3},
+        ),
+        Cluster(slots=1),
     ).run(max_events=100)
     assert record.statuses() == ["TERMINATED"] * 2
 
@@ -219,7 +224,9 @@ def test_scheduler_that_returns_no_decision_does_not_stall_its_trial():
 def test_invalid_decision_is_named_with_its_hook():
     from ray.tune import TuneError
 
-    cluster = VirtualCluster(ScriptedScheduler(lambda *_: "GO"), num_samples=1)
+    cluster = VirtualCluster(
+        Experiment(ScriptedScheduler(lambda *_: "GO"), num_samples=1)
+    )
     with pytest.raises(TuneError, match="Invalid decision: GO"):
         cluster.run(max_events=100)
 

@@ -3,14 +3,18 @@
 import pytest
 from virtual_cluster import (
     ClassTrainable,
+    Cluster,
     Costs,
+    Experiment,
+    Faults,
+    Options,
     ScriptedScheduler,
     VirtualCluster,
     actor_death,
     saturating,
     task_error,
 )
-from virtual_cluster.searchers import RandomSearcher
+from virtual_cluster.workloads.searchers import RandomSearcher
 
 from ray.tune import Callback, CheckpointConfig, TuneError
 from ray.tune.search import BasicVariantGenerator, Searcher
@@ -47,14 +51,16 @@ class _Told(Callback):
 def test_failed_reset_is_told_like_any_failure(max_failures):
     told = _Told()
     cluster = VirtualCluster(
-        told.make_scheduler(),
-        num_samples=2,
-        slots=1,
-        trainable=ClassTrainable(saturating, resettable=False),
-        callbacks=lambda: [told],
-        reuse_actors=True,
-        max_failures=max_failures,
-        stop={"training_iteration": 2},
+        Experiment(
+            told.make_scheduler(),
+            num_samples=2,
+            trainable=ClassTrainable(saturating, resettable=False),
+            callbacks=lambda: [told],
+            reuse_actors=True,
+            max_failures=max_failures,
+            stop={"training_iteration": 2},
+        ),
+        Cluster(slots=1),
     ).start()
     told.watch(cluster)
     record = cluster.run(max_events=100)
@@ -69,7 +75,7 @@ def test_failed_reset_is_told_like_any_failure(max_failures):
 def test_trainable_that_is_not_registered_is_told_like_any_failure():
     told = _Told()
     cluster = VirtualCluster(
-        told.make_scheduler(), num_samples=1, callbacks=lambda: [told]
+        Experiment(told.make_scheduler(), num_samples=1, callbacks=lambda: [told])
     ).start()
     told.watch(cluster)
     cluster.call(cluster.controller._update_trial_queue)
@@ -85,13 +91,15 @@ def test_trainable_that_is_not_registered_is_told_like_any_failure():
 def test_reset_that_raises_is_retried(fault, failures):
     # That an idle actor has died is nothing that the trial could help.
     cluster = VirtualCluster(
-        ScriptedScheduler(),
-        num_samples=2,
-        slots=1,
-        reuse_actors=True,
-        faults=[fault("reset", trial=1)],
-        max_failures=1,
-        stop={"training_iteration": 2},
+        Experiment(
+            ScriptedScheduler(),
+            num_samples=2,
+            reuse_actors=True,
+            max_failures=1,
+            stop={"training_iteration": 2},
+        ),
+        Cluster(slots=1),
+        Faults([fault("reset", trial=1)]),
     )
     record = cluster.run(max_events=100)
     assert record.statuses() == ["TERMINATED"] * 2
@@ -113,13 +121,15 @@ def test_failure_is_counted_once(method, fault, reuse_actors):
         return "CONTINUE"
 
     cluster = VirtualCluster(
-        ScriptedScheduler(decide),
-        num_samples=2,
-        slots=1,
-        reuse_actors=reuse_actors,
-        faults=[fault(method, trial=0)],
-        max_failures=1,
-        stop={"training_iteration": 4},
+        Experiment(
+            ScriptedScheduler(decide),
+            num_samples=2,
+            reuse_actors=reuse_actors,
+            max_failures=1,
+            stop={"training_iteration": 4},
+        ),
+        Cluster(slots=1),
+        Faults([fault(method, trial=0)]),
     )
     record = cluster.run(max_events=200)
     assert record.statuses() == ["TERMINATED"] * 2
@@ -136,18 +146,19 @@ def test_trial_that_is_chosen_while_it_saves_starts_later(seed):
         )
 
     record = VirtualCluster(
-        ScriptedScheduler(
-            lambda controller, trial, result: (
-                "PAUSE" if result["training_iteration"] % 2 else "CONTINUE"
+        Experiment(
+            ScriptedScheduler(
+                lambda controller, trial, result: (
+                    "PAUSE" if result["training_iteration"] % 2 else "CONTINUE"
+                ),
+                choose,
             ),
-            choose,
+            num_samples=4,
+            reuse_actors=True,
+            stop={"training_iteration": 4},
         ),
-        num_samples=4,
-        slots=2,
-        seed=seed,
-        costs=Costs(save=3),
-        reuse_actors=True,
-        stop={"training_iteration": 4},
+        Cluster(slots=2, costs=Costs(save=3)),
+        options=Options(seed=seed),
     ).run(max_events=500)
     assert record.statuses() == ["TERMINATED"] * 4
 
@@ -159,10 +170,12 @@ def test_trial_that_is_finished_is_not_started_again():
         return trials[0] if trials else None
 
     record = VirtualCluster(
-        ScriptedScheduler(choose=choose),
-        num_samples=2,
-        slots=1,
-        stop={"training_iteration": 2},
+        Experiment(
+            ScriptedScheduler(choose=choose),
+            num_samples=2,
+            stop={"training_iteration": 2},
+        ),
+        Cluster(slots=1),
     ).run(max_events=100)
     assert record.statuses() == ["TERMINATED"] * 2
 
@@ -248,20 +261,25 @@ def _run_into_hook(owner, hook):
     schedulers = [_raising_scheduler(hook if is_scheduler else None)]
     searchers = [None if is_scheduler else _Searcher({hook})]
     cluster = VirtualCluster(
-        lambda: schedulers.pop() if schedulers else ScriptedScheduler(),
-        search_alg=lambda: (
-            searchers.pop() if searchers else None if is_scheduler else _Searcher(())
+        Experiment(
+            lambda: schedulers.pop() if schedulers else ScriptedScheduler(),
+            search_alg=lambda: (
+                searchers.pop()
+                if searchers
+                else None
+                if is_scheduler
+                else _Searcher(())
+            ),
+            num_samples=4,
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=2),
+            checkpoint_period=1e9,
+            stop={"training_iteration": 6},
         ),
-        num_samples=4,
-        slots=3,
-        costs=Costs(save=5),
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=2),
-        checkpoint_period=1e9,
-        stop={"training_iteration": 6},
-        faults=[task_error("train", trial=1, nth=3)]
-        if hook == "on_trial_error"
-        else [],
-        check=False,
+        Cluster(slots=3, costs=Costs(save=5)),
+        Faults(
+            [task_error("train", trial=1, nth=3)] if hook == "on_trial_error" else []
+        ),
+        Options(check=False),
     ).start()
     if hook == "on_trial_remove":
         cluster.run_until(lambda: cluster.trials and cluster.trials[0].is_saving)
@@ -315,12 +333,9 @@ def test_checkpoint_under_way_is_registered_when_a_hook_raises():
         return "CONTINUE"
 
     cluster = VirtualCluster(
-        ScriptedScheduler(decide),
-        num_samples=2,
-        slots=2,
-        costs=Costs(save=7),
-        checkpoint_period=1e9,
-        check=False,
+        Experiment(ScriptedScheduler(decide), num_samples=2, checkpoint_period=1e9),
+        Cluster(slots=2, costs=Costs(save=7)),
+        options=Options(check=False),
     ).start()
     cluster.run_until(lambda: cluster.monitor.number > 2)
     saving, raising = cluster.trials
@@ -350,11 +365,13 @@ def test_result_is_kept_when_who_comes_after_the_scheduler_raises(who):
                 raise ArithmeticError("what a pity")
 
     cluster = VirtualCluster(
-        num_samples=1,
-        stop={"training_iteration": 3},
-        callbacks=lambda: [Raises()] if who == "callback" else [],
-        search_alg=RaisingSearcher if who == "searcher" else None,
-        check=False,
+        Experiment(
+            num_samples=1,
+            stop={"training_iteration": 3},
+            callbacks=lambda: [Raises()] if who == "callback" else [],
+            search_alg=RaisingSearcher if who == "searcher" else None,
+        ),
+        options=Options(check=False),
     )
     with pytest.raises(Exception, match="what a pity"):
         cluster.run(max_events=100)
@@ -368,7 +385,8 @@ def test_original_error_is_raised_with_fail_fast_raise():
         raise ArithmeticError("what a pity")
 
     cluster = VirtualCluster(
-        ScriptedScheduler(decide), num_samples=1, fail_fast="raise", check=False
+        Experiment(ScriptedScheduler(decide), num_samples=1, fail_fast="raise"),
+        options=Options(check=False),
     )
     with pytest.raises(ArithmeticError, match="what a pity"):
         cluster.run(max_events=50)
@@ -376,10 +394,12 @@ def test_original_error_is_raised_with_fail_fast_raise():
 
 def test_strict_metric_checking_stays():
     cluster = VirtualCluster(
-        search_alg=BasicVariantGenerator(),
-        num_samples=1,
-        trainable=lambda config, iteration: {"loss": 1},
-        check=False,
+        Experiment(
+            search_alg=BasicVariantGenerator(),
+            num_samples=1,
+            trainable=lambda config, iteration: {"loss": 1},
+        ),
+        options=Options(check=False),
     )
     with pytest.raises(TuneError, match="did not include the specified metric"):
         cluster.run(max_events=50)

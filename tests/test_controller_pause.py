@@ -4,8 +4,12 @@ import itertools
 
 import pytest
 from virtual_cluster import (
+    Cluster,
     Costs,
+    Experiment,
+    Faults,
     FunctionTrainable,
+    Options,
     ScriptedScheduler,
     VirtualCluster,
     saturating,
@@ -31,7 +35,7 @@ def _first_unfinished(controller):
 
 def _cluster(decide=None, choose=_never, **kwargs):
     kwargs = {"num_samples": 1, "slots": 1, **kwargs}
-    return VirtualCluster(ScriptedScheduler(decide, choose), **kwargs).start()
+    return VirtualCluster.of(ScriptedScheduler(decide, choose), **kwargs).start()
 
 
 def _wait_for(cluster, status, index=0):
@@ -164,10 +168,12 @@ def test_trial_that_has_asked_for_nothing_yet_pauses(should_checkpoint):
         added.append(trial.status)
 
     cluster = VirtualCluster(
-        ScriptedScheduler(choose=_first_unfinished, on_add=on_add),
-        num_samples=3,
-        slots=1,
-        stop={"training_iteration": 2},
+        Experiment(
+            ScriptedScheduler(choose=_first_unfinished, on_add=on_add),
+            num_samples=3,
+            stop={"training_iteration": 2},
+        ),
+        Cluster(slots=1),
     )
     record = cluster.run(max_events=100)
     assert added == ["PAUSED"] * 3
@@ -312,16 +318,18 @@ def test_pause_of_any_trial_from_any_hook(reuse_actors, seed):
         on_error=lambda controller, trial: pause_all("on_trial_error", controller),
     )
     cluster = VirtualCluster(
-        scheduler,
-        num_samples=4,
-        slots=2,
-        seed=seed,
-        trainable=curve,
-        callbacks=lambda: [PausingCallback()],
-        faults=[task_error("train", trial=1, nth=2)],
-        max_failures=1,
-        reuse_actors=reuse_actors,
-        stop={"training_iteration": 4},
+        Experiment(
+            scheduler,
+            num_samples=4,
+            trainable=curve,
+            callbacks=lambda: [PausingCallback()],
+            max_failures=1,
+            reuse_actors=reuse_actors,
+            stop={"training_iteration": 4},
+        ),
+        Cluster(slots=2),
+        Faults([task_error("train", trial=1, nth=2)]),
+        Options(seed=seed),
     )
     record = cluster.run(max_events=1000)
     assert record.statuses() == ["TERMINATED"] * 4

@@ -4,16 +4,20 @@ import os
 
 import pytest
 from virtual_cluster import (
+    Cluster,
     Costs,
+    Experiment,
+    Faults,
     FunctionTrainable,
     InvariantViolation,
+    Options,
     ScriptedScheduler,
     VirtualCluster,
     actor_death,
     saturating,
     task_error,
 )
-from virtual_cluster.runtime import Runtime
+from virtual_cluster.core.actors import Runtime
 
 from ray.tune import CheckpointConfig
 from ray.tune.schedulers import PopulationBasedTraining
@@ -50,11 +54,13 @@ def test_pause_in_the_hook_with_a_checkpoint_due_saves_once(decision, reuse_acto
         return "CONTINUE"
 
     cluster = VirtualCluster(
-        ScriptedScheduler(decide, choose=lambda controller: None),
-        num_samples=1,
-        costs=Costs(save=0.5),
-        reuse_actors=reuse_actors,
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+        Experiment(
+            ScriptedScheduler(decide, choose=lambda controller: None),
+            num_samples=1,
+            reuse_actors=reuse_actors,
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+        ),
+        Cluster(costs=Costs(save=0.5)),
     ).start()
     cluster.run_until(lambda: cluster.trials and cluster.trials[0].status == "PAUSED")
     [trial] = cluster.trials
@@ -64,7 +70,9 @@ def test_pause_in_the_hook_with_a_checkpoint_due_saves_once(decision, reuse_acto
 
 @pytest.mark.fixes("save-in-flight")
 def test_second_request_gets_the_save_in_flight():
-    cluster = VirtualCluster(num_samples=1, costs=Costs(save=0.5)).start()
+    cluster = VirtualCluster(
+        Experiment(num_samples=1), Cluster(costs=Costs(save=0.5))
+    ).start()
     cluster.run_until(lambda: cluster.trials and cluster.trials[0].status == "RUNNING")
     [trial] = cluster.trials
     save = cluster.controller._schedule_trial_save
@@ -84,7 +92,8 @@ def test_second_request_gets_the_save_in_flight():
 )
 def test_trial_that_does_not_run_has_nothing_to_save(status):
     cluster = VirtualCluster(
-        ScriptedScheduler(choose=lambda controller: None), num_samples=2, slots=1
+        Experiment(ScriptedScheduler(choose=lambda controller: None), num_samples=2),
+        Cluster(slots=1),
     ).start()
     cluster.run_until(lambda: cluster.trials and cluster.trials[0].status == "RUNNING")
     trial = cluster.trials[1 if status == "PENDING" else 0]
@@ -112,12 +121,13 @@ def _pbt(synch):
 def test_population_based_training_saves_each_trial_once_at_a_time(synch):
     # The checkpoint that PBT asks for is due as well.
     cluster = VirtualCluster(
-        _pbt(synch),
-        num_samples=4,
-        slots=4,
-        costs=Costs(save=0.5, jitter=0.2),
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
-        stop={"training_iteration": 8},
+        Experiment(
+            _pbt(synch),
+            num_samples=4,
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+            stop={"training_iteration": 8},
+        ),
+        Cluster(slots=4, costs=Costs(save=0.5, jitter=0.2)),
     )
     record = cluster.run(max_events=2000)
     assert record.statuses() == ["TERMINATED"] * 4
@@ -127,8 +137,10 @@ def test_population_based_training_saves_each_trial_once_at_a_time(synch):
 @pytest.mark.parametrize("decision", ["CONTINUE", "PAUSE", "STOP"])
 def test_save_that_yields_no_checkpoint_carries_out_the_decision(decision):
     cluster = VirtualCluster(
-        ScriptedScheduler(lambda *_: decision, choose=lambda controller: None),
-        num_samples=1,
+        Experiment(
+            ScriptedScheduler(lambda *_: decision, choose=lambda controller: None),
+            num_samples=1,
+        )
     ).start()
     cluster.run_until(lambda: cluster.trials and cluster.trials[0].status == "RUNNING")
     [trial] = cluster.trials
@@ -146,11 +158,11 @@ def test_result_ahead_of_a_save_is_handled_first():
     lost = []
     for seed in range(10):
         cluster = VirtualCluster(
-            ScriptedScheduler(choose=lambda controller: None),
-            num_samples=1,
-            costs=Costs(train=1, save=0.1),
-            seed=seed,
-            check=False,
+            Experiment(
+                ScriptedScheduler(choose=lambda controller: None), num_samples=1
+            ),
+            Cluster(costs=Costs(train=1, save=0.1)),
+            options=Options(seed=seed, check=False),
         ).start()
         cluster.run_until(
             lambda: cluster.trials and cluster.trials[0].status == "RUNNING"
@@ -166,7 +178,7 @@ def test_result_ahead_of_a_save_is_handled_first():
 
 @pytest.mark.fixes("futures-kept")
 def test_futures_are_let_go_when_they_are_handled():
-    cluster = VirtualCluster(num_samples=2, slots=2).start()
+    cluster = VirtualCluster(Experiment(num_samples=2), Cluster(slots=2)).start()
     cluster.run_until(lambda: sum(map(len, cluster.record().results.values())) > 100)
     kept = cluster.controller._actor_manager._tracked_actors_to_task_futures
     assert sum(len(futures) for futures in kept.values()) <= 2
@@ -174,7 +186,7 @@ def test_futures_are_let_go_when_they_are_handled():
 
 @pytest.mark.fixes("request-keeps-tasks")
 def test_request_that_is_given_back_takes_its_tasks_along():
-    cluster = VirtualCluster(num_samples=3, slots=1).start()
+    cluster = VirtualCluster(Experiment(num_samples=3), Cluster(slots=1)).start()
     cluster.run_until(lambda: cluster.trials and cluster.trials[0].status == "RUNNING")
     manager = cluster.controller._actor_manager
     for trial in list(cluster.trials)[1:]:
@@ -188,13 +200,15 @@ def test_failed_save_of_a_pause_counts_as_a_failure(reuse_actors):
         return "PAUSE" if result["training_iteration"] == 3 else "CONTINUE"
 
     cluster = VirtualCluster(
-        ScriptedScheduler(decide),
-        num_samples=1,
-        faults=[task_error("save", trial=0, nth=3)],
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
-        max_failures=1,
-        reuse_actors=reuse_actors,
-        stop={"training_iteration": 5},
+        Experiment(
+            ScriptedScheduler(decide),
+            num_samples=1,
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+            max_failures=1,
+            reuse_actors=reuse_actors,
+            stop={"training_iteration": 5},
+        ),
+        faults=Faults([task_error("save", trial=0, nth=3)]),
     )
     record = cluster.run(max_events=200)
     [trial] = cluster.trials
@@ -215,13 +229,15 @@ def test_failed_save_of_a_trial_declared_paused_is_handled(max_failures, end):
         return "CONTINUE"
 
     cluster = VirtualCluster(
-        ScriptedScheduler(decide),
-        num_samples=1,
-        costs=Costs(save=2),
-        faults=[task_error("save", trial=0, nth=1)],
-        max_failures=max_failures,
-        stop={"training_iteration": 4},
-        ignore=["paused-holds-actor"],
+        Experiment(
+            ScriptedScheduler(decide),
+            num_samples=1,
+            max_failures=max_failures,
+            stop={"training_iteration": 4},
+        ),
+        Cluster(costs=Costs(save=2)),
+        Faults([task_error("save", trial=0, nth=1)]),
+        Options(ignore=["paused-holds-actor"]),
     )
     record = cluster.run(max_events=200)
     assert record.statuses() == [end]
@@ -240,13 +256,15 @@ def test_save_that_is_given_up_leaves_its_directory_alone(how):
 
     seen = []
     cluster = VirtualCluster(
-        ScriptedScheduler(decide),
-        num_samples=1,
-        costs=Costs(save=2),
-        faults=[actor_death("save", trial=0, nth=1)] if how == "actor died" else [],
-        max_failures=1,
-        stop={"training_iteration": 3},
-        checkpoint_config=CheckpointConfig(checkpoint_at_end=True),
+        Experiment(
+            ScriptedScheduler(decide),
+            num_samples=1,
+            max_failures=1,
+            stop={"training_iteration": 3},
+            checkpoint_config=CheckpointConfig(checkpoint_at_end=True),
+        ),
+        Cluster(costs=Costs(save=2)),
+        Faults([actor_death("save", trial=0, nth=1)] if how == "actor died" else []),
     ).start()
     cluster.run_until(lambda: cluster.trials and cluster.trials[0].is_saving)
     if how == "dropped":
@@ -270,10 +288,12 @@ def test_upload_that_fails_half_way_leaves_its_directory_alone(monkeypatch):
 
     monkeypatch.setattr(Runtime, "_persist", fail_half_way)
     cluster = VirtualCluster(
-        num_samples=1,
-        trainable=FunctionTrainable(),
-        max_failures=1,
-        stop={"training_iteration": 3},
+        Experiment(
+            num_samples=1,
+            trainable=FunctionTrainable(),
+            max_failures=1,
+            stop={"training_iteration": 3},
+        )
     )
     assert cluster.run(max_events=100).iterations() == [3]
     numbers = [0, 2, 3]  # The second one was left behind.
@@ -284,11 +304,13 @@ def test_upload_that_fails_half_way_leaves_its_directory_alone(monkeypatch):
 
 def test_retried_trial_saves_under_the_next_number():
     cluster = VirtualCluster(
-        num_samples=1,
-        max_failures=1,
-        faults=[task_error("train", trial=0, nth=3)],
-        stop={"training_iteration": 4},
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+        Experiment(
+            num_samples=1,
+            max_failures=1,
+            stop={"training_iteration": 4},
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+        ),
+        faults=Faults([task_error("train", trial=0, nth=3)]),
     )
     cluster.run(max_events=100)
     assert len(_registered_dirs(cluster.trials[0])) == 4
@@ -307,15 +329,17 @@ def test_checkpoint_behind_a_pause_in_a_buffer_keeps_its_directory():
 
     seen = []
     VirtualCluster(
-        ScriptedScheduler(decide),
-        num_samples=1,
-        trainable=FunctionTrainable(checkpoint_every=3),
-        buffer_length=3,
-        env={
-            "TUNE_RESULT_BUFFER_MIN_TIME_S": "3",
-            "TUNE_RESULT_BUFFER_MAX_TIME_S": "3",
-        },
-        stop={"training_iteration": 6},
+        Experiment(
+            ScriptedScheduler(decide),
+            num_samples=1,
+            trainable=FunctionTrainable(checkpoint_every=3),
+            buffer_length=3,
+            env={
+                "TUNE_RESULT_BUFFER_MIN_TIME_S": "3",
+                "TUNE_RESULT_BUFFER_MAX_TIME_S": "3",
+            },
+            stop={"training_iteration": 6},
+        )
     ).run(max_events=100)
 
 
@@ -334,12 +358,13 @@ def test_trial_that_is_chosen_while_it_saves_registers_its_checkpoint_once(late)
         return trials[0] if trials and not trials[0].is_finished() else None
 
     cluster = VirtualCluster(
-        ScriptedScheduler(decide, choose),
-        num_samples=3,
-        slots=2,
-        costs=Costs(save=5 if late else 0.5),
-        reuse_actors=True,
-        stop={"training_iteration": 4},
+        Experiment(
+            ScriptedScheduler(decide, choose),
+            num_samples=3,
+            reuse_actors=True,
+            stop={"training_iteration": 4},
+        ),
+        Cluster(slots=2, costs=Costs(save=5 if late else 0.5)),
     )
     record = cluster.run(max_events=300)
     assert record.statuses() == ["TERMINATED"] * 3
@@ -353,13 +378,15 @@ def test_buffered_results_before_a_pause_are_all_handled():
         return "PAUSE" if result["training_iteration"] == 2 else "CONTINUE"
 
     record = VirtualCluster(
-        ScriptedScheduler(decide),
-        num_samples=1,
-        trainable=FunctionTrainable(saturating, checkpoint_every=4),
-        costs=Costs(train=0.01),
-        buffer_length=4,
-        env={"TUNE_RESULT_BUFFER_MIN_TIME_S": "4"},
-        stop={"training_iteration": 8},
+        Experiment(
+            ScriptedScheduler(decide),
+            num_samples=1,
+            trainable=FunctionTrainable(saturating, checkpoint_every=4),
+            buffer_length=4,
+            env={"TUNE_RESULT_BUFFER_MIN_TIME_S": "4"},
+            stop={"training_iteration": 8},
+        ),
+        Cluster(costs=Costs(train=0.01)),
     ).run(max_events=100)
     [iterations] = [
         [result["training_iteration"] for result in results]
@@ -378,7 +405,9 @@ def test_two_saves_in_flight_would_be_noticed():
         return "CONTINUE"
 
     with pytest.raises(InvariantViolation, match="save"):
-        VirtualCluster(ScriptedScheduler(decide), num_samples=1).run(max_events=50)
+        VirtualCluster(Experiment(ScriptedScheduler(decide), num_samples=1)).run(
+            max_events=50
+        )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,11 @@ import pytest
 from promotion_order import check_starts
 from virtual_cluster import (
     ClassTrainable,
+    Cluster,
     Costs,
+    Experiment,
+    Faults,
+    Options,
     ScriptedScheduler,
     VirtualCluster,
     actor_death,
@@ -50,7 +54,8 @@ def test_chosen_trial_gets_the_next_slot(slots, reserve):
         return first if first.status == Trial.PAUSED else None
 
     record = VirtualCluster(
-        ScriptedScheduler(decide, choose), num_samples=8, slots=slots, reserve=reserve
+        Experiment(ScriptedScheduler(decide, choose), num_samples=8),
+        Cluster(slots=slots, reserve=reserve),
     ).run(max_events=500)
     first, again = [i for i, number in enumerate(started(record)) if number == 0]
     assert again <= slots
@@ -85,7 +90,8 @@ def test_choice_rests_on_the_newest_results(reserve):
         return None
 
     record = VirtualCluster(
-        ScriptedScheduler(decide, choose), num_samples=3, slots=1, reserve=reserve
+        Experiment(ScriptedScheduler(decide, choose), num_samples=3),
+        Cluster(slots=1, reserve=reserve),
     ).run(max_events=500)
     assert started(record) == [0, 1, 2, 1, 0]
 
@@ -108,7 +114,8 @@ def test_has_resources_for_trial_tells_the_truth(reserve):
         return "PAUSE" if is_first and result["training_iteration"] == 1 else "CONTINUE"
 
     VirtualCluster(
-        ScriptedScheduler(decide), num_samples=4, slots=1, reserve=reserve
+        Experiment(ScriptedScheduler(decide), num_samples=4),
+        Cluster(slots=1, reserve=reserve),
     ).run(max_events=500)
     # The only slot is the reporting trial's.
     assert {a for pairs in answers.values() for _, a in pairs} == {False}
@@ -126,10 +133,12 @@ def test_has_resources_for_trial_when_there_are_some():
         return None
 
     VirtualCluster(
-        ScriptedScheduler(choose=choose),
-        num_samples=2,
-        slots=2,
-        stop={"training_iteration": 2},
+        Experiment(
+            ScriptedScheduler(choose=choose),
+            num_samples=2,
+            stop={"training_iteration": 2},
+        ),
+        Cluster(slots=2),
     ).run(max_events=100)
     assert answers and answers[0]
 
@@ -150,11 +159,8 @@ def test_scheduler_is_asked_when_a_slot_is_free(reserve):
 
     scheduler = Counting()
     VirtualCluster(
-        scheduler,
-        num_samples=8,
-        slots=2,
-        reserve=reserve,
-        stop={"training_iteration": 20},
+        Experiment(scheduler, num_samples=8, stop={"training_iteration": 20}),
+        Cluster(slots=2, reserve=reserve),
     ).run(max_events=1000)
     # Not once for each of 160 results.
     assert scheduler.asked <= 2
@@ -162,7 +168,8 @@ def test_scheduler_is_asked_when_a_slot_is_free(reserve):
 
 def test_pending_trials_are_prefetched():
     cluster = VirtualCluster(
-        num_samples=12, slots=2, max_pending=5, stop={"training_iteration": 3}
+        Experiment(num_samples=12, max_pending=5, stop={"training_iteration": 3}),
+        Cluster(slots=2),
     ).start()
     cluster.run_until(lambda: len(started_now(cluster)) == 2)
     cluster.step()
@@ -194,10 +201,12 @@ def pause_at_one(choose_paused):
 def test_autoscaling_sees_that_a_paused_trial_waits():
     # The first trial to be resumed is busy for long, on both CPUs.
     cluster = VirtualCluster(
-        pause_at_one(lambda controller, trial: True),
-        configs=[{"x": 1}, {"x": 2}],
-        slots=2,
-        resources=lambda config: {"CPU": 2},
+        Experiment(
+            pause_at_one(lambda controller, trial: True),
+            configs=[{"x": 1}, {"x": 2}],
+            resources=lambda config: {"CPU": 2},
+        ),
+        Cluster(slots=2),
     ).start()
     manager = cluster.controller._actor_manager
     cluster.run_until(lambda: len(cluster.trials) == 2)
@@ -232,11 +241,13 @@ def test_what_nobody_wants_is_given_back():
         return None
 
     cluster = VirtualCluster(
-        ScriptedScheduler(decide, choose),
-        configs=[{"x": 1}, {"x": 1}, {"x": 2}],
-        slots=2,
-        resources=lambda config: {"CPU": config["x"]},
-        detect_hangs=False,
+        Experiment(
+            ScriptedScheduler(decide, choose),
+            configs=[{"x": 1}, {"x": 1}, {"x": 2}],
+            resources=lambda config: {"CPU": config["x"]},
+        ),
+        Cluster(slots=2),
+        options=Options(detect_hangs=False),
     ).start()
     manager = cluster.controller._actor_manager
     cluster.run_until(lambda: len(cluster.trials) == 3)
@@ -272,14 +283,14 @@ def test_two_shapes_share_a_cluster(reserve, reuse_actors):
 
     for seed in range(5):
         record = VirtualCluster(
-            ScriptedScheduler(decide, choose),
-            configs=[{"x": i} for i in range(8)],
-            slots=3,
-            reserve=reserve,
-            reuse_actors=reuse_actors,
-            resources=lambda config: {"CPU": 1 + config["x"] % 2},
-            costs=Costs(jitter=0.3),
-            seed=seed,
+            Experiment(
+                ScriptedScheduler(decide, choose),
+                configs=[{"x": i} for i in range(8)],
+                reuse_actors=reuse_actors,
+                resources=lambda config: {"CPU": 1 + config["x"] % 2},
+            ),
+            Cluster(slots=3, reserve=reserve, costs=Costs(jitter=0.3)),
+            options=Options(seed=seed),
         ).run(max_events=1000)
         assert record.iterations() == [3] * 8
 
@@ -304,12 +315,13 @@ def test_chosen_trial_takes_the_place_of_a_waiting_one_under_a_limit(reserve):
         return None
 
     cluster = VirtualCluster(
-        ScriptedScheduler(decide, choose),
-        configs=[{"x": 1}, {"x": 2}],
-        slots=1,
-        max_concurrent=1,
-        reserve=reserve,
-        resources=lambda config: {"CPU": config["x"]},
+        Experiment(
+            ScriptedScheduler(decide, choose),
+            configs=[{"x": 1}, {"x": 2}],
+            max_concurrent=1,
+            resources=lambda config: {"CPU": config["x"]},
+        ),
+        Cluster(slots=1, reserve=reserve),
     ).start()
     cluster.run_until(
         lambda: cluster.trials and cluster.trials[0].status == Trial.TERMINATED
@@ -321,11 +333,13 @@ def test_chosen_trial_takes_the_place_of_a_waiting_one_under_a_limit(reserve):
 @pytest.mark.fixes("reuse-out-of-order")
 def test_pending_trials_start_on_idle_actors_in_their_order():
     record = VirtualCluster(
-        ScriptedScheduler(choose=lambda controller: None),
-        num_samples=10,
-        slots=1,
-        reuse_actors=True,
-        stop={"training_iteration": 1},
+        Experiment(
+            ScriptedScheduler(choose=lambda controller: None),
+            num_samples=10,
+            reuse_actors=True,
+            stop={"training_iteration": 1},
+        ),
+        Cluster(slots=1),
     ).run(max_events=500)
     assert started(record) == list(range(10))
 
@@ -334,14 +348,15 @@ def test_pending_trials_start_on_idle_actors_in_their_order():
 def test_trial_that_has_asked_for_no_actor_starts_on_an_idle_one(max_pending):
     for seed in range(3):
         record = VirtualCluster(
-            ScriptedScheduler(choose=lambda controller: None),
-            num_samples=10,
-            slots=3,
-            seed=seed,
-            reuse_actors=True,
-            max_pending=max_pending,
-            stop={"training_iteration": 1},
-            costs=Costs(jitter=0.5),
+            Experiment(
+                ScriptedScheduler(choose=lambda controller: None),
+                num_samples=10,
+                reuse_actors=True,
+                max_pending=max_pending,
+                stop={"training_iteration": 1},
+            ),
+            Cluster(slots=3, costs=Costs(jitter=0.5)),
+            options=Options(seed=seed),
         ).run(max_events=500)
         assert record.statuses() == [Trial.TERMINATED] * 10
 
@@ -366,25 +381,29 @@ def test_order_of_starts_is_that_of_the_paper(
         ]
     configs = [{"x": rng.random(), "pace": rng.uniform(0.5, 1.5)} for _ in range(32)]
     record = VirtualCluster(
-        ASHAv2(max_t=27, grace_period=1, reduction_factor=3, promotion=promotion),
-        configs=configs,
-        slots=slots,
-        trainable=ClassTrainable(curve),
-        max_concurrent=max_concurrent,
-        reuse_actors=reuse_actors,
-        faults=faults,
-        max_failures=1,
-        quiet=True,
-        # Nothing but training takes time, so that each start is seen when it is
-        # decided.
-        costs=Costs(
-            start=0,
-            train=lambda config, iteration: config["pace"],
-            save=0,
-            restore=0,
-            reset=0,
-            stop=0,
+        Experiment(
+            ASHAv2(max_t=27, grace_period=1, reduction_factor=3, promotion=promotion),
+            configs=configs,
+            trainable=ClassTrainable(curve),
+            max_concurrent=max_concurrent,
+            reuse_actors=reuse_actors,
+            max_failures=1,
         ),
+        Cluster(
+            slots=slots,
+            # Nothing but training takes time, so that each start is seen when it is
+            # decided.
+            costs=Costs(
+                start=0,
+                train=lambda config, iteration: config["pace"],
+                save=0,
+                restore=0,
+                reset=0,
+                stop=0,
+            ),
+        ),
+        Faults(faults),
+        Options(quiet=True),
     ).run(max_events=5000)
     starts = check_starts(record, curve, [1, 3, 9], 3, eager=promotion == "eager")
     assert starts.wrong == []

@@ -2,8 +2,11 @@
 
 import pytest
 from virtual_cluster import (
+    Cluster,
     Costs,
+    Experiment,
     InvariantViolation,
+    Options,
     ScriptedScheduler,
     VirtualCluster,
 )
@@ -24,7 +27,7 @@ def _stalling_cluster(stall_timeout_s=600, **kwargs):
             return "CONTINUE"
         return "PAUSE" if result["training_iteration"] == 2 else "CONTINUE"
 
-    return VirtualCluster(
+    return VirtualCluster.of(
         ScriptedScheduler(decide, _never),
         num_samples=3,
         slots=2,
@@ -65,13 +68,15 @@ def test_stalled_run_ends_with_an_error_that_lists_unfinished_trials(
 def test_stalled_run_can_be_restored():
     schedulers = [_stalling_cluster()._make_scheduler()]
     cluster = VirtualCluster(
-        lambda: schedulers.pop() if schedulers else ScriptedScheduler(),
-        num_samples=3,
-        slots=2,
-        stop={"training_iteration": 4},
-        stall_timeout_s=30,
-        detect_hangs=False,
-        checkpoint_period=1e9,
+        Experiment(
+            lambda: schedulers.pop() if schedulers else ScriptedScheduler(),
+            num_samples=3,
+            stop={"training_iteration": 4},
+            stall_timeout_s=30,
+            checkpoint_period=1e9,
+        ),
+        Cluster(slots=2),
+        options=Options(detect_hangs=False),
     )
     with pytest.raises(TuneError, match="has stalled"):
         for _ in range(2000):
@@ -112,10 +117,10 @@ def test_message_names_the_caller_that_paused_a_trial(should_checkpoint):
         return "NOOP"
 
     cluster = VirtualCluster(
-        ScriptedScheduler(a_hook_of_mine, _never),
-        num_samples=1,
-        stall_timeout_s=10,
-        detect_hangs=False,
+        Experiment(
+            ScriptedScheduler(a_hook_of_mine, _never), num_samples=1, stall_timeout_s=10
+        ),
+        options=Options(detect_hangs=False),
     )
     with pytest.raises(TuneError, match="paused by .*test_controller_stall.a_hook_of"):
         for _ in range(200):
@@ -125,10 +130,8 @@ def test_message_names_the_caller_that_paused_a_trial(should_checkpoint):
 @pytest.mark.timeout(20)
 def test_long_iteration_is_no_stall():
     record = VirtualCluster(
-        num_samples=1,
-        costs=Costs(train=10_000),
-        stop={"training_iteration": 2},
-        stall_timeout_s=60,
+        Experiment(num_samples=1, stop={"training_iteration": 2}, stall_timeout_s=60),
+        Cluster(costs=Costs(train=10_000)),
     ).run()
     assert record.statuses() == ["TERMINATED"]
 
@@ -160,11 +163,13 @@ class _Hesitant(Searcher):
 @pytest.mark.timeout(20)
 def test_searcher_that_never_says_that_it_is_finished_ends_the_run():
     cluster = VirtualCluster(
-        search_alg=_Hesitant(),
-        num_samples=10,
-        stop={"training_iteration": 2},
-        stall_timeout_s=300,
-        detect_hangs=False,
+        Experiment(
+            search_alg=_Hesitant(),
+            num_samples=10,
+            stop={"training_iteration": 2},
+            stall_timeout_s=300,
+        ),
+        options=Options(detect_hangs=False),
     )
     with pytest.raises(TuneError, match="SearchGenerator neither suggests another"):
         for _ in range(1000):
@@ -175,11 +180,13 @@ def test_searcher_that_never_says_that_it_is_finished_ends_the_run():
 @pytest.mark.timeout(20)
 def test_searcher_may_take_its_time():
     record = VirtualCluster(
-        search_alg=_Hesitant(until=100),
-        num_samples=10,
-        stop={"training_iteration": 2},
-        stall_timeout_s=300,
-        detect_hangs=False,
+        Experiment(
+            search_alg=_Hesitant(until=100),
+            num_samples=10,
+            stop={"training_iteration": 2},
+            stall_timeout_s=300,
+        ),
+        options=Options(detect_hangs=False),
     ).run()
     assert record.statuses() == ["TERMINATED"] * 2
 
@@ -188,10 +195,10 @@ def test_searcher_may_take_its_time():
 @pytest.mark.timeout(20)
 def test_request_to_stop_is_seen_while_the_searcher_gives_nothing():
     cluster = VirtualCluster(
-        search_alg=_Hesitant(),
-        num_samples=10,
-        stop={"training_iteration": 2},
-        detect_hangs=False,
+        Experiment(
+            search_alg=_Hesitant(), num_samples=10, stop={"training_iteration": 2}
+        ),
+        options=Options(detect_hangs=False),
     )
     cluster.run_until(lambda: cluster.trials and cluster.trials[0].is_finished())
     cluster.controller.request_stop_experiment()
@@ -225,10 +232,12 @@ def test_actor_manager_waits_when_there_is_nothing_to_wait_for():
 @pytest.mark.parametrize("decision", ["NOOP", None])
 def test_noop_that_would_leave_a_trial_idle_continues_it(decision, caplog):
     record = VirtualCluster(
-        ScriptedScheduler(lambda *_: decision),
-        num_samples=2,
-        slots=1,
-        stop={"training_iteration": 4},
+        Experiment(
+            ScriptedScheduler(lambda *_: decision),
+            num_samples=2,
+            stop={"training_iteration": 4},
+        ),
+        Cluster(slots=1),
     ).run(max_events=100)
     assert record.statuses() == ["TERMINATED"] * 2
     [warning] = [r for r in caplog.records if "returned NOOP" in r.message]
@@ -250,7 +259,9 @@ def test_noop_of_a_scheduler_that_paused_the_trial_is_not_remarked_upon(
         return "CONTINUE"
 
     record = VirtualCluster(
-        ScriptedScheduler(decide), num_samples=1, stop={"training_iteration": 3}
+        Experiment(
+            ScriptedScheduler(decide), num_samples=1, stop={"training_iteration": 3}
+        )
     ).run(max_events=100)
     assert record.statuses() == ["TERMINATED"]
     assert "NOOP" not in caplog.text
@@ -259,7 +270,7 @@ def test_noop_of_a_scheduler_that_paused_the_trial_is_not_remarked_upon(
 def test_hang_would_be_noticed():
     # The invariant that other tests lean on can fail.
     cluster = VirtualCluster(
-        ScriptedScheduler(lambda *_: "PAUSE", _never), num_samples=1
+        Experiment(ScriptedScheduler(lambda *_: "PAUSE", _never), num_samples=1)
     )
     with pytest.raises(InvariantViolation, match="no event can come"):
         cluster.run(max_events=100)

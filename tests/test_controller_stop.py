@@ -3,7 +3,14 @@
 from collections import Counter
 
 import pytest
-from virtual_cluster import Costs, ScriptedScheduler, VirtualCluster, task_error
+from virtual_cluster import (
+    Cluster,
+    Costs,
+    Experiment,
+    ScriptedScheduler,
+    VirtualCluster,
+    task_error,
+)
 
 from ray.tune import Callback
 from ray.tune.stopper import Stopper
@@ -42,7 +49,7 @@ def _cluster(told, **kwargs):
         return on
 
     kwargs = {"num_samples": 4, "slots": 2, **kwargs}
-    cluster = VirtualCluster(
+    cluster = VirtualCluster.of(
         ScriptedScheduler(
             decide,
             choose=lambda controller: None,
@@ -114,15 +121,17 @@ def test_nothing_starts_once_the_experiment_is_stopped():
         chosen.extend(t for t in controller.get_trials() if t.status == "PAUSED")
 
     cluster = VirtualCluster(
-        ScriptedScheduler(
-            lambda controller, trial, result: (
-                "PAUSE" if trial.trial_id.endswith("0") else "CONTINUE"
+        Experiment(
+            ScriptedScheduler(
+                lambda controller, trial, result: (
+                    "PAUSE" if trial.trial_id.endswith("0") else "CONTINUE"
+                ),
+                choose=lambda controller: chosen[0] if chosen else None,
+                on_complete=on_complete,
             ),
-            choose=lambda controller: chosen[0] if chosen else None,
-            on_complete=on_complete,
+            num_samples=2,
         ),
-        num_samples=2,
-        slots=1,
+        Cluster(slots=1),
     ).start()
     cluster.run_until(
         lambda: [trial.status for trial in cluster.trials] == ["PAUSED", "RUNNING"]
@@ -149,9 +158,11 @@ def test_hook_that_stops_other_trials_does_not_make_them_end_twice():
         told[trial.trial_id] += 1
 
     cluster = VirtualCluster(
-        ScriptedScheduler(on_complete=on_complete, on_remove=on_remove),
-        num_samples=4,
-        slots=1,
+        Experiment(
+            ScriptedScheduler(on_complete=on_complete, on_remove=on_remove),
+            num_samples=4,
+        ),
+        Cluster(slots=1),
     ).start()
     cluster.run_until(lambda: cluster.trials and cluster.trials[0].status == "RUNNING")
     cluster.controller.request_stop_experiment()
@@ -161,7 +172,9 @@ def test_hook_that_stops_other_trials_does_not_make_them_end_twice():
 
 @pytest.mark.timeout(20)
 def test_no_export_blocks_the_end():
-    cluster = VirtualCluster(num_samples=1, costs=Costs(train=1e6)).start()
+    cluster = VirtualCluster(
+        Experiment(num_samples=1), Cluster(costs=Costs(train=1e6))
+    ).start()
     cluster.run_until(lambda: cluster.trials and cluster.trials[0].status == "RUNNING")
     cluster.trials[0].export_formats = ["model"]
     cluster.controller.request_stop_experiment()

@@ -3,10 +3,11 @@
 import sys
 
 import pytest
-from virtual_cluster import VirtualCluster, drawing, explorer, scenarios
-from virtual_cluster.scenarios import Scenario, Source
-from virtual_cluster.shares import Shares
-from virtual_cluster.shrink import causes, shrink
+from virtual_cluster import VirtualCluster
+from virtual_cluster.evidence.cpu_time import Shares
+from virtual_cluster.explore import drawing, scenarios, search
+from virtual_cluster.explore.scenarios import Scenario, Source
+from virtual_cluster.explore.shrink import causes, shrink
 
 from ray.tune.execution.tune_controller import TuneController
 
@@ -21,9 +22,9 @@ def small(**args) -> Scenario:
 @pytest.mark.fixes("explorer")
 @pytest.mark.timeout(180)
 def test_random_histories_keep_the_invariants():
-    report = explorer.explore(seconds=15, max_histories=600, look_behind=False)
+    report = search.explore(seconds=15, max_histories=600, look_behind=False)
     assert report.histories >= 50
-    assert set(report.per_family) == set(explorer.FAMILIES)
+    assert set(report.per_family) == set(search.FAMILIES)
     messages = [
         f"{family} seed {finding.seed}\n{finding.outcome.message}\n"
         + finding.scenario.test_source(rule, finding.outcome.what)
@@ -32,7 +33,7 @@ def test_random_histories_keep_the_invariants():
     assert not messages, "\n\n".join(messages)
 
 
-@pytest.mark.parametrize("family", sorted(explorer.FAMILIES))
+@pytest.mark.parametrize("family", sorted(search.FAMILIES))
 def test_drawing_is_determined_by_the_seed(family):
     first, second = (drawing.draw(7, family) for _ in range(2))
     assert first.sources() == second.sources()
@@ -40,17 +41,17 @@ def test_drawing_is_determined_by_the_seed(family):
     assert first.family == family
 
 
-@pytest.mark.parametrize("family", sorted(explorer.FAMILIES))
+@pytest.mark.parametrize("family", sorted(search.FAMILIES))
 def test_outcome_is_determined_by_the_seed(family):
     first, second = (
-        explorer.run_scenario(drawing.draw(11, family), full=True) for _ in range(2)
+        search.run_scenario(drawing.draw(11, family), full=True) for _ in range(2)
     )
     assert first.digest == second.digest
     assert first.events == second.events
 
 
 def test_every_order_of_a_small_case():
-    orders = list(explorer.every_order(small(), max_histories=200))
+    orders = list(search.every_order(small(), max_histories=200))
     picks = [tuple(picks) for picks, _ in orders]
     assert len(set(picks)) == len(picks) > 10
     assert all(outcome.rule is None for _, outcome in orders)
@@ -60,12 +61,12 @@ def test_every_order_of_a_small_case():
 
 def test_every_order_is_bounded():
     scenario = small(num_samples=6, slots=6)
-    orders = list(explorer.every_order(scenario, limit=2, max_histories=20))
+    orders = list(search.every_order(scenario, limit=2, max_histories=20))
     assert len(orders) == 20
     assert all(pick in (0, 1) for picks, _ in orders for pick in picks)
 
 
-@pytest.mark.skipif("asha_v2" not in explorer.FAMILIES, reason="Only we have ASHAv2.")
+@pytest.mark.skipif("asha_v2" not in search.FAMILIES, reason="Only we have ASHAv2.")
 def test_promotions_are_checked():
     # The check says nothing where it does not know the scheduler's rungs.
     cluster = drawing.draw(3, "asha_v2").cluster(quiet=True, faults=(), check=False)
@@ -99,7 +100,7 @@ def losing(monkeypatch):
 
 
 def test_finds_and_shrinks_a_fault_that_was_put_in(losing):
-    report = explorer.explore(
+    report = search.explore(
         60, ["fifo"], until=lambda finding: finding.rule == "running-idle"
     )
     finding = report.findings[("fifo", "running-idle")]
@@ -132,7 +133,7 @@ def test_shrinking_keeps_what_it_needs():
             "trainable": Source("ClassTrainable(MixedCurve(step=1))"),
         },
     )
-    outcome = explorer.run_scenario(scenario)
+    outcome = search.run_scenario(scenario)
     assert outcome.rule == "hang"
     smaller, result = shrink(scenario, outcome, seconds=20)
     assert result.rule == "hang"
@@ -141,29 +142,29 @@ def test_shrinking_keeps_what_it_needs():
 
 
 def test_look_behind_ignores_what_is_known(losing):
-    report = explorer.explore(
+    report = search.explore(
         60, ["fifo"], until=lambda finding: finding.rule == "running-idle"
     )
     scenario = report.findings[("fifo", "running-idle")].scenario.copy()
     scenario.ignore = ("running-idle",)
     # Behind it is what it leads to.
-    assert explorer.run_scenario(scenario).rule not in (None, "running-idle")
+    assert search.run_scenario(scenario).rule not in (None, "running-idle")
 
 
 def test_time_is_shared_out():
     with Shares(seconds=0.001) as shares:
         while shares.num_samples < 30:
-            explorer.run_scenario(drawing.draw(1, "asha"))
+            search.run_scenario(drawing.draw(1, "asha"))
     parts = shares.shares()
     assert sum(parts.values()) == pytest.approx(1)
     assert parts["harness"] > 0 and parts["controller"] > 0
     before = shares.num_samples
-    explorer.run_scenario(drawing.draw(1, "asha"))
+    search.run_scenario(drawing.draw(1, "asha"))
     assert shares.num_samples == before
 
 
 def test_report_counts():
-    report = explorer.explore(60, ["fifo", "asha"], max_histories=6)
+    report = search.explore(60, ["fifo", "asha"], max_histories=6)
     assert report.histories == 6
     assert report.events > 0 and report.states
     assert "6 histories" in report.lines()[0]

@@ -4,7 +4,15 @@ import os
 import sys
 
 import pytest
-from virtual_cluster import Costs, VirtualCluster, driver_death, task_error
+from virtual_cluster import (
+    Cluster,
+    Costs,
+    Experiment,
+    Faults,
+    VirtualCluster,
+    driver_death,
+    task_error,
+)
 
 from ray.tune import CheckpointConfig
 from ray.tune.schedulers import MedianStoppingRule
@@ -14,19 +22,25 @@ from ray.tune.schedulers import MedianStoppingRule
 def test_median_stopping_rule_stops_a_retried_trial_again():
     # Its STOP waits for a save; the save fails, and the trial is retried.
     record = VirtualCluster(
-        lambda: MedianStoppingRule(
-            time_attr="training_iteration",
-            grace_period=2,
-            min_samples_required=2,
-            hard_stop=True,
+        Experiment(
+            lambda: MedianStoppingRule(
+                time_attr="training_iteration",
+                grace_period=2,
+                min_samples_required=2,
+                hard_stop=True,
+            ),
+            configs=[{"x": 0.9}, {"x": 0.8}, {"x": 0.7}, {"x": 0.1}],
+            stop={"training_iteration": 4},
+            max_failures=1,
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=2),
         ),
-        configs=[{"x": 0.9}, {"x": 0.8}, {"x": 0.7}, {"x": 0.1}],
-        slots=4,
-        costs=Costs(train=lambda config, iteration: 1 if config["x"] > 0.5 else 1.5),
-        stop={"training_iteration": 4},
-        max_failures=1,
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=2),
-        faults=[task_error("save", trial=3)],
+        Cluster(
+            slots=4,
+            costs=Costs(
+                train=lambda config, iteration: 1 if config["x"] > 0.5 else 1.5
+            ),
+        ),
+        Faults([task_error("save", trial=3)]),
     ).run(max_events=200)
     assert record.statuses().count("TERMINATED") == 4
     assert max(r["training_iteration"] for r in record.results["t_00003"]) < 4
@@ -37,15 +51,19 @@ def test_median_stopping_rule_stops_a_retried_trial_again():
 def test_checkpoint_is_registered_although_an_old_one_is_gone(after, stale):
     # The snapshot names a checkpoint that was deleted after it had been stored.
     cluster = VirtualCluster(
-        num_samples=1,
-        stop={"training_iteration": 8},
-        max_failures=3,
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=1, num_to_keep=2),
-        faults=[
-            driver_death(after=after, stale=stale),
-            task_error("train", trial=0, nth=9),
-            task_error("train", trial=0, nth=11),
-        ],
+        Experiment(
+            num_samples=1,
+            stop={"training_iteration": 8},
+            max_failures=3,
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=1, num_to_keep=2),
+        ),
+        faults=Faults(
+            [
+                driver_death(after=after, stale=stale),
+                task_error("train", trial=0, nth=9),
+                task_error("train", trial=0, nth=11),
+            ]
+        ),
     )
     record = cluster.run(max_events=300)
     (trial,) = record.trials
@@ -60,10 +78,8 @@ def test_checkpoint_is_registered_although_an_old_one_is_gone(after, stale):
 def test_experiment_is_restored_that_had_no_trial_yet():
     # The last snapshot was stored before the first step.
     record = VirtualCluster(
-        num_samples=4,
-        stop={"training_iteration": 2},
-        fail_fast=True,
-        faults=[driver_death(after=1, stale=1)],
+        Experiment(num_samples=4, stop={"training_iteration": 2}, fail_fast=True),
+        faults=Faults([driver_death(after=1, stale=1)]),
     ).run(max_events=100)
     assert record.statuses() == ["TERMINATED"] * 4
 

@@ -7,7 +7,7 @@ take it seconds.
 import sys
 
 import pytest
-from virtual_cluster.power import TARGETS, search
+from virtual_cluster.evidence.known_faults import TARGETS, search
 
 from ray.tune import schedulers
 

@@ -6,7 +6,7 @@ import os
 import shutil
 
 import pytest
-from virtual_cluster import ScriptedScheduler, VirtualCluster
+from virtual_cluster import Experiment, ScriptedScheduler, VirtualCluster
 
 from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 
@@ -35,10 +35,12 @@ def test_log_is_not_overwritten_when_a_trial_is_resumed(logger, name):
         return "PAUSE" if result["training_iteration"] == 4 else "CONTINUE"
 
     cluster = VirtualCluster(
-        ScriptedScheduler(decide),
-        num_samples=1,
-        callbacks=lambda: [logger()],
-        stop={"training_iteration": 6},
+        Experiment(
+            ScriptedScheduler(decide),
+            num_samples=1,
+            callbacks=lambda: [logger()],
+            stop={"training_iteration": 6},
+        )
     ).start()
     cluster.run_until(lambda: cluster.record().results.get("t_00000"))
     [trial] = cluster.trials
@@ -55,10 +57,12 @@ def test_log_is_fetched_from_storage_where_there_is_none():
         return "PAUSE" if result["training_iteration"] == 4 else "CONTINUE"
 
     cluster = VirtualCluster(
-        ScriptedScheduler(decide),
-        num_samples=1,
-        callbacks=lambda: [JsonLoggerCallback()],
-        stop={"training_iteration": 6},
+        Experiment(
+            ScriptedScheduler(decide),
+            num_samples=1,
+            callbacks=lambda: [JsonLoggerCallback()],
+            stop={"training_iteration": 6},
+        )
     ).start()
     cluster.run_until(lambda: cluster.trials and cluster.trials[0].status == "PAUSED")
     [trial] = cluster.trials

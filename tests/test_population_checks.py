@@ -5,8 +5,9 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from virtual_cluster import VirtualCluster, drawing
-from virtual_cluster.population_checks import (
+from virtual_cluster import VirtualCluster
+from virtual_cluster.explore import drawing
+from virtual_cluster.invariants.populations import (
     Bounded,
     CheckpointsThere,
     OwnConfig,
@@ -14,9 +15,9 @@ from virtual_cluster.population_checks import (
     WithinSpace,
     _outside,
 )
-from virtual_cluster.populations import BOUNDS, SPACES, population, replay
-from virtual_cluster.reallocations import Reallocating, Sizes, alternating
-from virtual_cluster.schedulers import Act, PlannedScheduler
+from virtual_cluster.workloads.populations import BOUNDS, SPACES, population, replay
+from virtual_cluster.workloads.reallocations import Reallocating, Sizes, alternating
+from virtual_cluster.workloads.schedulers import Act, PlannedScheduler
 
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import PopulationBasedTrainingReplay
@@ -34,7 +35,7 @@ class Notes:
 
 
 def violation(scheduler, num_samples=2, iterations=6, **kwargs):
-    record = VirtualCluster(
+    record = VirtualCluster.of(
         scheduler,
         num_samples=num_samples,
         stop={"training_iteration": iterations},

@@ -6,13 +6,16 @@ import sys
 import pytest
 from virtual_cluster import (
     ClassTrainable,
+    Cluster,
     Costs,
+    Experiment,
     InvariantViolation,
     MixedCurve,
+    Options,
     VirtualCluster,
     task_error,
 )
-from virtual_cluster.scenarios import checkpoints, lengths
+from virtual_cluster.explore.scenarios import checkpoints, lengths
 
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAv2
@@ -29,7 +32,9 @@ def run(scheduler=ASHAv2, **kwargs):
     arguments.update(kwargs.pop("arguments", {}))
     kwargs.setdefault("trainable", rising)
     kwargs.setdefault("configs", EIGHT)
-    return VirtualCluster(lambda: scheduler(**arguments), **kwargs).run(max_events=2000)
+    return VirtualCluster.of(lambda: scheduler(**arguments), **kwargs).run(
+        max_events=2000
+    )
 
 
 def went_past(record, iteration):
@@ -100,15 +105,19 @@ def test_promoted_trial_is_paused_by_others_before_it_starts():
 
 def test_result_that_ends_its_trial_waits_for_a_save():
     VirtualCluster(
-        lambda: ASHAv2(
-            max_t=9, grace_period=1, reduction_factor=3, promotion="deferred"
+        Experiment(
+            lambda: ASHAv2(
+                max_t=9, grace_period=1, reduction_factor=3, promotion="deferred"
+            ),
+            num_samples=5,
+            trainable=ClassTrainable(MixedCurve(), length=lengths(0, 5, 1)),
+            checkpoint_config=checkpoints(frequency=1, keep=2),
         ),
-        num_samples=5,
-        slots=4,
-        seed=147,
-        costs=Costs(start=0, train=1, save=0, restore=0.1, reset=0.1, stop=0),
-        trainable=ClassTrainable(MixedCurve(), length=lengths(0, 5, 1)),
-        checkpoint_config=checkpoints(frequency=1, keep=2),
+        Cluster(
+            slots=4,
+            costs=Costs(start=0, train=1, save=0, restore=0.1, reset=0.1, stop=0),
+        ),
+        options=Options(seed=147),
     ).run(max_events=2000)
 
 

@@ -4,6 +4,10 @@ import pickle
 
 import pytest
 from virtual_cluster import (
+    Cluster,
+    Experiment,
+    Faults,
+    Options,
     ScriptedScheduler,
     VirtualCluster,
     driver_death,
@@ -48,7 +52,7 @@ class _Remembering(ScriptedScheduler):
 
 def _cluster(scheduler, **kwargs):
     kwargs = {"num_samples": 3, "slots": 1, "stop": {"training_iteration": 3}, **kwargs}
-    return VirtualCluster(scheduler, checkpoint_period=0, **kwargs)
+    return VirtualCluster.of(scheduler, checkpoint_period=0, **kwargs)
 
 
 @pytest.mark.fixes("ray#39900")
@@ -111,11 +115,13 @@ def test_state_that_cannot_be_restored_leaves_no_trial_behind(caplog):
 def test_state_of_another_class_of_scheduler_is_not_loaded(caplog):
     schedulers = [ASHAScheduler(max_t=9)]
     cluster = VirtualCluster(
-        lambda: schedulers.pop() if schedulers else _median(),
-        num_samples=3,
-        slots=1,
-        stop={"training_iteration": 3},
-        checkpoint_period=0,
+        Experiment(
+            lambda: schedulers.pop() if schedulers else _median(),
+            num_samples=3,
+            stop={"training_iteration": 3},
+            checkpoint_period=0,
+        ),
+        Cluster(slots=1),
     ).start()
     cluster.run_until(lambda: cluster.monitor.number > 4)
     cluster.restart_driver()
@@ -173,13 +179,12 @@ def test_retried_trial_of_asha_stays_in_its_bracket():
                 brackets.append((trial.trial_id, id(bracket)))
 
     VirtualCluster(
-        scheduler,
-        num_samples=10,
-        slots=10,
-        faults=[task_error("train", trial=i, nth=2) for i in range(10)],
-        max_failures=1,
-        stop={"training_iteration": 4},
-        on_event=note,
+        Experiment(
+            scheduler, num_samples=10, max_failures=1, stop={"training_iteration": 4}
+        ),
+        Cluster(slots=10),
+        Faults([task_error("train", trial=i, nth=2) for i in range(10)]),
+        Options(on_event=note),
     ).run(max_events=1000)
     assert len(set(brackets)) == 10
 
@@ -188,10 +193,12 @@ def test_retried_trial_of_asha_stays_in_its_bracket():
 @pytest.mark.parametrize("after", [5, 12, 19])
 def test_asha_keeps_its_rungs_after_a_restore(after):
     cluster = VirtualCluster(
-        lambda: ASHAScheduler(max_t=9, grace_period=1, reduction_factor=3),
-        num_samples=9,
-        slots=2,
-        checkpoint_period=0,
+        Experiment(
+            lambda: ASHAScheduler(max_t=9, grace_period=1, reduction_factor=3),
+            num_samples=9,
+            checkpoint_period=0,
+        ),
+        Cluster(slots=2),
     ).start()
     cluster.run_until(lambda: cluster.monitor.number == after)
     cluster.call(cluster.controller.checkpoint, force=True, wait=True)
@@ -211,11 +218,10 @@ def _median():
 @pytest.mark.parametrize("after", [4, 9])
 def test_median_stopping_rule_keeps_its_results_after_a_restore(after):
     cluster = VirtualCluster(
-        _median,
-        num_samples=4,
-        slots=2,
-        stop={"training_iteration": 5},
-        checkpoint_period=0,
+        Experiment(
+            _median, num_samples=4, stop={"training_iteration": 5}, checkpoint_period=0
+        ),
+        Cluster(slots=2),
     ).start()
     cluster.run_until(lambda: cluster.monitor.number == after)
     cluster.call(cluster.controller.checkpoint, force=True, wait=True)

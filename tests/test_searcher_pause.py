@@ -4,7 +4,7 @@ import sys
 import types
 
 import pytest
-from virtual_cluster import ScriptedScheduler, VirtualCluster
+from virtual_cluster import Cluster, Experiment, ScriptedScheduler, VirtualCluster
 
 from ray.tune.experiment import Trial
 from ray.tune.search import (
@@ -106,7 +106,8 @@ def stop_one_while_paused(victim=0):
 @pytest.mark.parametrize("max_concurrent", [1, 2])
 def test_paused_trials_take_no_place_in_basic_variant_generator(max_concurrent):
     record = VirtualCluster(
-        pause_all_first(), num_samples=4, slots=4, max_concurrent=max_concurrent
+        Experiment(pause_all_first(), num_samples=4, max_concurrent=max_concurrent),
+        Cluster(slots=4),
     ).run(max_events=500)
     assert record.iterations() == [3, 3, 3, 3]
 
@@ -117,12 +118,14 @@ def test_paused_trials_take_no_place_in_basic_variant_generator(max_concurrent):
 def test_paused_trials_take_no_place_in_concurrency_limiter(max_concurrent, batch):
     searcher = Suggestions()
     record = VirtualCluster(
-        pause_all_first(),
-        num_samples=4,
-        slots=4,
-        search_alg=ConcurrencyLimiter(
-            searcher, max_concurrent=max_concurrent, batch=batch
+        Experiment(
+            pause_all_first(),
+            num_samples=4,
+            search_alg=ConcurrencyLimiter(
+                searcher, max_concurrent=max_concurrent, batch=batch
+            ),
         ),
+        Cluster(slots=4),
     ).run(max_events=500)
     assert record.iterations() == [3, 3, 3, 3]
     assert sorted(searcher.completed) == sorted(searcher.suggested)
@@ -133,11 +136,15 @@ def test_paused_trials_take_no_place_in_concurrency_limiter(max_concurrent, batc
 def test_paused_groups_take_no_place_behind_a_repeater():
     searcher = Suggestions()
     record = VirtualCluster(
-        pause_all_first(num_samples=6),
-        num_samples=6,
-        slots=4,
-        search_alg=Repeater(ConcurrencyLimiter(searcher, max_concurrent=1), repeat=2),
-        trainable=curve,
+        Experiment(
+            pause_all_first(num_samples=6),
+            num_samples=6,
+            search_alg=Repeater(
+                ConcurrencyLimiter(searcher, max_concurrent=1), repeat=2
+            ),
+            trainable=curve,
+        ),
+        Cluster(slots=4),
     ).run(max_events=500)
     assert record.iterations() == [3] * 6
     assert len(searcher.suggested) == 3
@@ -154,11 +161,13 @@ def test_searcher_learns_last_result_of_trial_stopped_while_paused(wrap):
             searcher, max_concurrent=4, batch=wrap == "batch"
         )
     record = VirtualCluster(
-        stop_one_while_paused(),
-        num_samples=4,
-        slots=4,
-        search_alg=search_alg,
-        trainable=curve,
+        Experiment(
+            stop_one_while_paused(),
+            num_samples=4,
+            search_alg=search_alg,
+            trainable=curve,
+        ),
+        Cluster(slots=4),
     ).run(max_events=500)
     assert record.iterations() == [1, 3, 3, 3]
     assert sorted(searcher.completed) == sorted(searcher.suggested)
@@ -170,7 +179,8 @@ def test_searcher_learns_last_result_of_trial_stopped_while_paused(wrap):
 def test_search_algorithm_is_told_once_of_each_pause_and_resume():
     searcher = Told()
     record = VirtualCluster(
-        pause_all_first(num_samples=2), num_samples=2, slots=1, search_alg=searcher
+        Experiment(pause_all_first(num_samples=2), num_samples=2, search_alg=searcher),
+        Cluster(slots=1),
     ).run(max_events=500)
     first, second = (trial.trial_id for trial in record.trials)
     assert searcher.told == [
@@ -185,9 +195,11 @@ def test_search_algorithm_is_told_once_of_each_pause_and_resume():
 def test_search_algorithm_is_told_of_a_pause_from_outside(should_checkpoint):
     searcher = Told()
     cluster = VirtualCluster(
-        ScriptedScheduler(choose=lambda controller: None),
-        num_samples=1,
-        search_alg=searcher,
+        Experiment(
+            ScriptedScheduler(choose=lambda controller: None),
+            num_samples=1,
+            search_alg=searcher,
+        )
     ).start()
     cluster.run_until(
         lambda: cluster.trials and cluster.trials[0].status == Trial.RUNNING
@@ -214,9 +226,11 @@ def test_searcher_with_the_former_hooks_is_told():
 
     searcher = Former()
     record = VirtualCluster(
-        pause_all_first(num_samples=1),
-        num_samples=1,
-        search_alg=ConcurrencyLimiter(searcher, max_concurrent=1),
+        Experiment(
+            pause_all_first(num_samples=1),
+            num_samples=1,
+            search_alg=ConcurrencyLimiter(searcher, max_concurrent=1),
+        )
     ).run(max_events=500)
     trial_id = record.trials[0].trial_id
     assert searcher.told == [("pause", trial_id), ("resume", trial_id)]
@@ -238,7 +252,8 @@ def test_search_algorithm_without_the_hooks_keeps_working():
             return getattr(self._inner, name)
 
     record = VirtualCluster(
-        pause_all_first(num_samples=2), num_samples=2, slots=1, search_alg=Bare()
+        Experiment(pause_all_first(num_samples=2), num_samples=2, search_alg=Bare()),
+        Cluster(slots=1),
     ).run(max_events=500)
     assert record.iterations() == [3, 3]
 
@@ -321,11 +336,13 @@ def test_trial_that_is_stopped_before_it_reports_gives_the_searcher_no_result():
     # What is filled in automatically lacks the metric that the searcher reads.
     searcher = Suggestions()
     cluster = VirtualCluster(
-        ScriptedScheduler(),
-        num_samples=2,
-        slots=1,
-        search_alg=searcher,
-        stop={"training_iteration": 1},
+        Experiment(
+            ScriptedScheduler(),
+            num_samples=2,
+            search_alg=searcher,
+            stop={"training_iteration": 1},
+        ),
+        Cluster(slots=1),
     ).start()
     cluster.run_until(lambda: any(t.status == "RUNNING" for t in cluster.trials))
     cluster.stop_trial(next(t for t in cluster.trials if t.status == "RUNNING"))

@@ -48,7 +48,7 @@ def _limited_twice():
 
 def _run(search_alg, num_samples=13, cls=HyperBandForBOHB, **kwargs):
     kwargs.setdefault("param_space", {"x": tune.uniform(0, 1)})
-    cluster = VirtualCluster(
+    cluster = VirtualCluster.of(
         lambda: cls(max_t=9, reduction_factor=3),
         search_alg=search_alg,
         num_samples=num_samples,

@@ -44,7 +44,7 @@ def _cluster(scheduler, **kwargs):
     ):
         # Stock's BOHB works with no other kind of searcher.
         kwargs.setdefault("search_alg", lambda: hyperband_draws.DrawingSearcher(0))
-    return VirtualCluster(scheduler, **kwargs)
+    return VirtualCluster.of(scheduler, **kwargs)
 
 
 def _run(scheduler, max_events=20_000, **kwargs):

@@ -41,7 +41,7 @@ def curve(config, iteration):
 def run(scheduler, count=3, *, iterations=5, curve=curve, param_space=None, **kwargs):
     kwargs.setdefault("slots", count)
     xs = [0.1 + 0.8 * i / max(1, count - 1) for i in range(count)]
-    return VirtualCluster(
+    return VirtualCluster.of(
         scheduler,
         param_space={"x": tune.grid_search(xs), **(param_space or {})},
         trainable=ClassTrainable(curve),

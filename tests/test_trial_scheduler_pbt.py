@@ -11,16 +11,20 @@ import pytest
 from virtual_cluster import (
     Act,
     ClassTrainable,
+    Cluster,
     Costs,
+    Experiment,
+    Faults,
     FunctionTrainable,
     MixedCurve,
+    Options,
     VirtualCluster,
     actor_death,
     driver_death,
     slow_task,
     task_error,
 )
-from virtual_cluster.populations import population
+from virtual_cluster.workloads.populations import population
 
 from ray import tune
 from ray.tune import CheckpointConfig
@@ -60,7 +64,7 @@ def run(scheduler, xs, *, iterations=4, max_events=600, curve=rising, **kwargs):
     kwargs.setdefault("trainable", ClassTrainable(curve))
     kwargs.setdefault("slots", len(xs))
     kwargs.setdefault("configs", configs(*xs))
-    return VirtualCluster(
+    return VirtualCluster.of(
         scheduler, stop={"training_iteration": iterations}, **kwargs
     ).run(max_events=max_events)
 
@@ -92,12 +96,15 @@ def test_sync_does_not_wait_for_a_trial_that_is_done():
 @pytest.mark.fixes("sync-pbt-stopped")
 def test_sync_does_not_wait_for_a_trial_that_is_stopped():
     cluster = VirtualCluster(
-        pbt(synch=True),
-        configs=configs(0.0, 1.0, 2.0),
-        trainable=ClassTrainable(rising),
-        slots=3,
-        stop={"training_iteration": 4},
-        costs=Costs(train=lambda c, i: 100.0 if c["x"] == 1.0 else 1.0),
+        Experiment(
+            pbt(synch=True),
+            configs=configs(0.0, 1.0, 2.0),
+            trainable=ClassTrainable(rising),
+            stop={"training_iteration": 4},
+        ),
+        Cluster(
+            slots=3, costs=Costs(train=lambda c, i: 100.0 if c["x"] == 1.0 else 1.0)
+        ),
     )
     cluster.run_until(
         lambda: [t.status for t in cluster.trials].count("PAUSED") == 2, max_events=60
@@ -124,7 +131,7 @@ def test_sync_goes_on_when_reports_are_farther_apart_than_the_interval():
 @pytest.mark.fixes("ray#48616")
 def test_sync_goes_on_after_a_restore(tmp_path):
     def cluster(**kwargs):
-        return VirtualCluster(
+        return VirtualCluster.of(
             lambda: pbt(synch=True, perturbation_interval=2),
             configs=configs(0.0, 1.0, 2.0),
             trainable=ClassTrainable(rising),
@@ -304,18 +311,22 @@ def test_clone_that_is_given_up_lets_go_of_the_donors_checkpoint(tmp_path):
 @pytest.mark.parametrize("faults", [[], [task_error("train", trial=2, nth=3)]])
 def test_donor_that_is_retried_still_offers_its_checkpoint(faults):
     record = VirtualCluster(
-        lambda: population(
-            perturbation_interval=2,
-            time_attr="training_iteration",
-            quantile_fraction=0.34,
+        Experiment(
+            lambda: population(
+                perturbation_interval=2,
+                time_attr="training_iteration",
+                quantile_fraction=0.34,
+            ),
+            param_space={"x": tune.grid_search([0.0, 0.5, 1.0])},
+            trainable=ClassTrainable(lambda c, i: {"score": c["x"]}),
+            stop={"training_iteration": 9},
+            max_failures=2,
         ),
-        param_space={"x": tune.grid_search([0.0, 0.5, 1.0])},
-        slots=3,
-        costs=Costs(train=lambda c, i: 2.6 if c["x"] == 0.0 else 1.0, save=0.1),
-        trainable=ClassTrainable(lambda c, i: {"score": c["x"]}),
-        stop={"training_iteration": 9},
-        max_failures=2,
-        faults=faults,
+        Cluster(
+            slots=3,
+            costs=Costs(train=lambda c, i: 2.6 if c["x"] == 0.0 else 1.0, save=0.1),
+        ),
+        Faults(faults),
     ).run(max_events=500)
     assert record.scheduler._num_perturbations >= 3
 
@@ -416,16 +427,22 @@ def test_exploit_is_given_up_when_the_donor_fails(fault):
 def test_save_that_is_dropped_gives_no_checkpoint_to_clone():
     # What the donor saves next would be in the same directory.
     VirtualCluster(
-        pbt(time_attr="t", perturbation_interval=2, require_attrs=False),
-        num_samples=4,
-        slots=1,
-        seed=5551,
-        costs=Costs(start=(0.5, 2.0), save=0, restore=0.1, reset=1, stop=0.1),
-        param_space={"x": tune.uniform(0, 1)},
-        trainable=ClassTrainable(MixedCurve(step=3)),
-        reuse_actors=True,
-        stop={"training_iteration": 5},
-        outside=[Act("event", 5, "drop_trial", 1), Act("event", 5, "drop_trial", 0)],
+        Experiment(
+            pbt(time_attr="t", perturbation_interval=2, require_attrs=False),
+            num_samples=4,
+            param_space={"x": tune.uniform(0, 1)},
+            trainable=ClassTrainable(MixedCurve(step=3)),
+            reuse_actors=True,
+            stop={"training_iteration": 5},
+        ),
+        Cluster(
+            slots=1,
+            costs=Costs(start=(0.5, 2.0), save=0, restore=0.1, reset=1, stop=0.1),
+        ),
+        Faults(
+            outside=[Act("event", 5, "drop_trial", 1), Act("event", 5, "drop_trial", 0)]
+        ),
+        Options(seed=5551),
     ).run(max_events=1000)
 
 
@@ -658,11 +675,13 @@ def test_retried_trial_keeps_its_tag():
 @pytest.mark.parametrize("synch", [False, True])
 def test_save_and_restore(synch, tmp_path):
     cluster = VirtualCluster(
-        pbt(synch=synch, quantile_fraction=0.34),
-        configs=configs(0.0, 1.0, 2.0),
-        trainable=ClassTrainable(rising),
-        slots=3,
-        stop={"training_iteration": 6},
+        Experiment(
+            pbt(synch=synch, quantile_fraction=0.34),
+            configs=configs(0.0, 1.0, 2.0),
+            trainable=ClassTrainable(rising),
+            stop={"training_iteration": 6},
+        ),
+        Cluster(slots=3),
     )
     cluster.run_until(
         lambda: (

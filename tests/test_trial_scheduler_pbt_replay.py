@@ -6,14 +6,16 @@ import sys
 import pytest
 from virtual_cluster import (
     ClassTrainable,
+    Cluster,
     Costs,
+    Experiment,
     FunctionTrainable,
     VirtualCluster,
     actor_death,
     driver_death,
     task_error,
 )
-from virtual_cluster.schedulers import Act
+from virtual_cluster.workloads.schedulers import Act
 
 from ray.tune import CheckpointConfig
 from ray.tune.schedulers import PopulationBasedTrainingReplay
@@ -38,7 +40,7 @@ def seen_lr(config, iteration):
 
 def replay(tmp_path, *, changes=((3, 30), (6, 60)), iterations=9, **kwargs):
     path = policy_file(tmp_path / "pbt_policy.txt", changes)
-    return VirtualCluster(
+    return VirtualCluster.of(
         lambda: PopulationBasedTrainingReplay(path),
         num_samples=1,
         param_space={},
@@ -105,14 +107,16 @@ def test_does_not_wait_in_the_event_loop(tmp_path):
     # Other events are handled while the trial is saved.
     path = policy_file(tmp_path / "pbt_policy.txt")
     cluster = VirtualCluster(
-        PopulationBasedTrainingReplay(path),
-        num_samples=1,
-        param_space={},
-        metric=None,
-        mode=None,
-        trainable=ClassTrainable(seen_lr),
-        stop={"training_iteration": 9},
-        costs=Costs(save=100.0),
+        Experiment(
+            PopulationBasedTrainingReplay(path),
+            num_samples=1,
+            param_space={},
+            metric=None,
+            mode=None,
+            trainable=ClassTrainable(seen_lr),
+            stop={"training_iteration": 9},
+        ),
+        Cluster(costs=Costs(save=100.0)),
     )
     cluster.run_until(
         lambda: cluster.scheduler and cluster.scheduler._current_step == 3,
@@ -181,7 +185,12 @@ def test_second_trial_is_refused(tmp_path):
     path = policy_file(tmp_path / "pbt_policy.txt")
     with pytest.raises(Exception, match="More than one trial"):
         VirtualCluster(
-            PopulationBasedTrainingReplay(path), num_samples=2, metric=None, mode=None
+            Experiment(
+                PopulationBasedTrainingReplay(path),
+                num_samples=2,
+                metric=None,
+                mode=None,
+            )
         ).run(max_events=50)
 
 

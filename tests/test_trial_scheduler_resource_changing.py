@@ -69,7 +69,7 @@ def every_second(controller, trial, result, scheduler):
 
 def run(base=None, allocate=every_second, *, count=4, iterations=6, **kwargs):
     kwargs.setdefault("slots", 4)
-    return VirtualCluster(
+    return VirtualCluster.of(
         lambda: ResourceChangingScheduler(base() if base else None, allocate),
         num_samples=count,
         trainable=ClassTrainable(lambda c, i: {"score": c["x"] * i}),

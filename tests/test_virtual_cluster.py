@@ -9,10 +9,14 @@ import pytest
 from virtual_cluster import (
     Act,
     ClassTrainable,
+    Cluster,
     Costs,
+    Experiment,
+    Faults,
     FunctionTrainable,
     InvariantViolation,
     MixedCurve,
+    Options,
     PlannedScheduler,
     ScriptedScheduler,
     VirtualCluster,
@@ -40,7 +44,8 @@ def kinds(record, trial_id):
 
 def test_run_to_the_end():
     record = VirtualCluster(
-        num_samples=3, slots=2, stop={"training_iteration": 4}, costs=EXACT
+        Experiment(num_samples=3, stop={"training_iteration": 4}),
+        Cluster(slots=2, costs=EXACT),
     ).run()
     assert record.statuses() == ["TERMINATED"] * 3
     assert record.iterations() == [4, 4, 4]
@@ -58,7 +63,9 @@ def test_slots_are_respected():
         seen.append(cluster.resource_manager.num_acquired)
 
     VirtualCluster(
-        num_samples=6, slots=3, stop={"training_iteration": 3}, on_event=watch
+        Experiment(num_samples=6, stop={"training_iteration": 3}),
+        Cluster(slots=3),
+        options=Options(on_event=watch),
     ).run()
     assert max(seen) == 3
 
@@ -74,12 +81,13 @@ def test_shapes_share_the_slots(reserve):
         held.append(sum(node.used.get("CPU", 0) for node in cluster.nodes))
 
     record = VirtualCluster(
-        configs=[{"x": x} for x in (0.9, 0.1, 0.8, 0.2, 0.3)],
-        slots=4,
-        resources=needs,
-        stop={"training_iteration": 2},
-        reserve=reserve,
-        on_event=watch,
+        Experiment(
+            configs=[{"x": x} for x in (0.9, 0.1, 0.8, 0.2, 0.3)],
+            resources=needs,
+            stop={"training_iteration": 2},
+        ),
+        Cluster(slots=4, reserve=reserve),
+        options=Options(on_event=watch),
     ).run()
     assert record.iterations() == [2] * 5
     assert max(held) == 4
@@ -87,11 +95,12 @@ def test_shapes_share_the_slots(reserve):
 
 def test_bundles_are_spread_over_nodes():
     record = VirtualCluster(
-        num_samples=2,
-        nodes=[{"CPU": 1}, {"CPU": 2}],
-        resources=tune.PlacementGroupFactory([{"CPU": 1}, {"CPU": 2}]),
-        stop={"training_iteration": 1},
-        costs=EXACT,
+        Experiment(
+            num_samples=2,
+            resources=tune.PlacementGroupFactory([{"CPU": 1}, {"CPU": 2}]),
+            stop={"training_iteration": 1},
+        ),
+        Cluster(nodes=[{"CPU": 1}, {"CPU": 2}], costs=EXACT),
     ).run()
     # Each trial takes both nodes.
     assert record.time == 2 * (1 + 1) + 0.125
@@ -101,14 +110,14 @@ def test_bundles_are_spread_over_nodes():
 def test_same_seed_same_history(seed):
     def run():
         return VirtualCluster(
-            ASHAScheduler(max_t=8, grace_period=1, reduction_factor=2),
-            num_samples=8,
-            slots=3,
-            seed=seed,
-            costs=Costs(train=(0.5, 2.0), jitter=0.1),
-            faults=[task_error("train", trial=2, nth=2), node_loss(after=20)],
-            max_failures=2,
-            lag=(0.3, 1.0),
+            Experiment(
+                ASHAScheduler(max_t=8, grace_period=1, reduction_factor=2),
+                num_samples=8,
+                max_failures=2,
+            ),
+            Cluster(slots=3, costs=Costs(train=(0.5, 2.0), jitter=0.1), lag=(0.3, 1.0)),
+            Faults([task_error("train", trial=2, nth=2), node_loss(after=20)]),
+            Options(seed=seed),
         ).run()
 
     first, second = run(), run()
@@ -118,7 +127,10 @@ def test_same_seed_same_history(seed):
 
 def test_other_seed_other_order():
     histories = {
-        VirtualCluster(num_samples=4, seed=seed, stop={"training_iteration": 3})
+        VirtualCluster(
+            Experiment(num_samples=4, stop={"training_iteration": 3}),
+            options=Options(seed=seed),
+        )
         .run()
         .history()
         for seed in range(5)
@@ -129,9 +141,9 @@ def test_other_seed_other_order():
 def test_same_history_in_another_process(tmp_path):
     program = (
         "import hashlib, sys\n"
-        "from virtual_cluster import explorer\n"
+        "from virtual_cluster.explore import drawing, search\n"
         "for seed in range(8):\n"
-        "    outcome = explorer.run_scenario(explorer.draw(seed), full=True)\n"
+        "    outcome = search.run_scenario(drawing.draw(seed), full=True)\n"
         "    print(seed, outcome.rule, outcome.events, outcome.digest)\n"
     )
     outputs = []
@@ -153,10 +165,12 @@ def test_same_history_in_another_process(tmp_path):
 
 def test_closing_leaves_nothing_on_disk():
     cluster = VirtualCluster(
-        num_samples=2,
-        stop={"training_iteration": 2},
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
-        faults=[driver_death(after=6)],
+        Experiment(
+            num_samples=2,
+            stop={"training_iteration": 2},
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+        ),
+        faults=Faults([driver_death(after=6)]),
     )
     path = Path(cluster.storage_path)
     cluster.run()
@@ -169,10 +183,11 @@ def test_events_are_told_of_also_when_they_are_not_kept():
     def told(keep_events):
         events = []
         record = VirtualCluster(
-            num_samples=40,
-            stop={"training_iteration": 9},
-            keep_events=keep_events,
-            on_event=lambda cluster, event: events.append(str(event)),
+            Experiment(num_samples=40, stop={"training_iteration": 9}),
+            options=Options(
+                keep_events=keep_events,
+                on_event=lambda cluster, event: events.append(str(event)),
+            ),
         ).run()
         return events, record
 
@@ -193,7 +208,7 @@ def test_global_generators_are_left_alone():
     expected = random.random(), np.random.rand()
     random.seed(5)
     np.random.seed(5)
-    VirtualCluster(num_samples=3, stop={"training_iteration": 2}).run()
+    VirtualCluster(Experiment(num_samples=3, stop={"training_iteration": 2})).run()
     assert (random.random(), np.random.rand()) == expected
 
 
@@ -204,7 +219,9 @@ def test_modules_of_tune_are_left_as_they_were():
     from ray.air.execution._internal import actor_manager
     from ray.tune.execution import tune_controller
 
-    cluster = VirtualCluster(num_samples=1, stop={"training_iteration": 1}).start()
+    cluster = VirtualCluster(
+        Experiment(num_samples=1, stop={"training_iteration": 1})
+    ).start()
     with cluster.active():
         assert tune_controller.ray is not ray
         assert tune_controller.time is not time
@@ -233,13 +250,14 @@ def test_modules_of_tune_are_left_as_they_were():
 )
 def test_trial_that_fails_once_is_retried(fault):
     record = VirtualCluster(
-        num_samples=2,
-        slots=2,
-        nodes=2,
-        max_failures=1,
-        stop={"training_iteration": 4},
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
-        faults=[fault],
+        Experiment(
+            num_samples=2,
+            max_failures=1,
+            stop={"training_iteration": 4},
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+        ),
+        Cluster(slots=2, nodes=2),
+        Faults([fault]),
     ).run()
     assert record.statuses() == ["TERMINATED"] * 2
     assert record.iterations() == [4, 4]
@@ -248,16 +266,20 @@ def test_trial_that_fails_once_is_retried(fault):
 
 def test_fault_in_restore_and_in_stop():
     record = VirtualCluster(
-        num_samples=1,
-        slots=1,
-        max_failures=2,
-        stop={"training_iteration": 3},
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
-        faults=[
-            task_error("train", trial=0, nth=2),
-            task_error("restore", trial=0, nth=1),
-            actor_death("stop", trial=0, nth=3),
-        ],
+        Experiment(
+            num_samples=1,
+            max_failures=2,
+            stop={"training_iteration": 3},
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+        ),
+        Cluster(slots=1),
+        Faults(
+            [
+                task_error("train", trial=0, nth=2),
+                task_error("restore", trial=0, nth=1),
+                actor_death("stop", trial=0, nth=3),
+            ]
+        ),
     ).run()
     assert record.statuses() == ["TERMINATED"]
     assert [e.detail[:6] for e in record.events if e.kind == "restore"] == [
@@ -271,10 +293,8 @@ def test_fault_in_restore_and_in_stop():
 
 def test_failure_without_checkpoint_starts_over():
     record = VirtualCluster(
-        num_samples=1,
-        max_failures=1,
-        stop={"training_iteration": 3},
-        faults=[task_error("train", trial=0, nth=3)],
+        Experiment(num_samples=1, max_failures=1, stop={"training_iteration": 3}),
+        faults=Faults([task_error("train", trial=0, nth=3)]),
     ).run()
     iterations = [r["training_iteration"] for r in record.results["t_00000"]]
     assert iterations == [1, 2, 1, 2, 3]
@@ -282,39 +302,38 @@ def test_failure_without_checkpoint_starts_over():
 
 def test_failure_for_good():
     record = VirtualCluster(
-        num_samples=2,
-        stop={"training_iteration": 3},
-        faults=[task_error("train", trial=1, nth=2)],
+        Experiment(num_samples=2, stop={"training_iteration": 3}),
+        faults=Faults([task_error("train", trial=1, nth=2)]),
     ).run()
     assert record.statuses() == ["TERMINATED", "ERROR"]
 
 
 def test_preemption_is_no_failure():
     record = VirtualCluster(
-        num_samples=1,
-        stop={"training_iteration": 3},
-        faults=[preempt("train", trial=0, nth=2)],
+        Experiment(num_samples=1, stop={"training_iteration": 3}),
+        faults=Faults([preempt("train", trial=0, nth=2)]),
     ).run()
     assert record.statuses() == ["TERMINATED"]
 
 
 def test_slow_task():
     record = VirtualCluster(
-        num_samples=1,
-        costs=EXACT,
-        stop={"training_iteration": 2},
-        faults=[slow_task("train", trial=0, nth=2, factor=20)],
+        Experiment(num_samples=1, stop={"training_iteration": 2}),
+        Cluster(costs=EXACT),
+        Faults([slow_task("train", trial=0, nth=2, factor=20)]),
     ).run()
     assert record.time == 1 + 1 + 20
 
 
 def test_storage_full():
     record = VirtualCluster(
-        num_samples=1,
-        max_failures=3,
-        stop={"training_iteration": 3},
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
-        faults=[storage_full(after=2, duration=2)],
+        Experiment(
+            num_samples=1,
+            max_failures=3,
+            stop={"training_iteration": 3},
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+        ),
+        faults=Faults([storage_full(after=2, duration=2)]),
     ).run()
     assert record.statuses() == ["TERMINATED"]
     assert any("No space left" in event.detail for event in record.events)
@@ -323,12 +342,14 @@ def test_storage_full():
 @pytest.mark.parametrize("after", range(1, 30, 3))
 def test_driver_death_after_any_event(after):
     cluster = VirtualCluster(
-        FIFOScheduler,
-        num_samples=4,
-        slots=2,
-        stop={"training_iteration": 3},
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
-        faults=[driver_death(after=after)],
+        Experiment(
+            FIFOScheduler,
+            num_samples=4,
+            stop={"training_iteration": 3},
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+        ),
+        Cluster(slots=2),
+        Faults([driver_death(after=after)]),
     )
     record = cluster.run()
     assert cluster.num_restarts == 1
@@ -338,12 +359,14 @@ def test_driver_death_after_any_event(after):
 
 def test_driver_death_with_an_old_snapshot():
     record = VirtualCluster(
-        FIFOScheduler,
-        num_samples=3,
-        slots=1,
-        stop={"training_iteration": 3},
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
-        faults=[driver_death(after=12, stale=6)],
+        Experiment(
+            FIFOScheduler,
+            num_samples=3,
+            stop={"training_iteration": 3},
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
+        ),
+        Cluster(slots=1),
+        Faults([driver_death(after=12, stale=6)]),
     ).run()
     # What was done since the snapshot is done again.
     done = [r["training_iteration"] for r in record.results["t_00001"]]
@@ -353,7 +376,7 @@ def test_driver_death_with_an_old_snapshot():
 
 def test_resume_from_a_storage_path(tmp_path):
     def cluster(**kwargs):
-        return VirtualCluster(
+        return VirtualCluster.of(
             num_samples=4,
             slots=1,
             stop={"training_iteration": 3},
@@ -378,7 +401,9 @@ def test_resume_from_a_storage_path(tmp_path):
 
 def test_function_ends_with_the_duplicate_marker():
     record = VirtualCluster(
-        num_samples=2, trainable=FunctionTrainable(length=3, checkpoint_every=2)
+        Experiment(
+            num_samples=2, trainable=FunctionTrainable(length=3, checkpoint_every=2)
+        )
     ).run()
     assert record.iterations() == [3, 3]
     assert record.results["t_00000"][-1]["training_iteration"] == 3
@@ -388,13 +413,17 @@ def test_function_ends_with_the_duplicate_marker():
 
 def test_function_has_no_checkpoint_before_it_reports_one():
     record = VirtualCluster(
-        num_samples=1, trainable=FunctionTrainable(length=3, checkpoint_every=0)
+        Experiment(
+            num_samples=1, trainable=FunctionTrainable(length=3, checkpoint_every=0)
+        )
     ).run()
     assert record.trials[0].checkpoint is None
 
 
 def test_class_says_done_with_its_last_result():
-    record = VirtualCluster(num_samples=1, trainable=ClassTrainable(length=2)).run()
+    record = VirtualCluster(
+        Experiment(num_samples=1, trainable=ClassTrainable(length=2))
+    ).run()
     assert [r["done"] for r in record.results["t_00000"]] == [False, True]
 
 
@@ -404,21 +433,25 @@ def test_state_comes_back_with_a_checkpoint():
         return {"score": state["sum"]}
 
     record = VirtualCluster(
-        num_samples=1,
-        trainable=curve,
-        max_failures=1,
-        stop={"training_iteration": 4},
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=2),
-        faults=[task_error("train", trial=0, nth=4)],
+        Experiment(
+            num_samples=1,
+            trainable=curve,
+            max_failures=1,
+            stop={"training_iteration": 4},
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=2),
+        ),
+        faults=Faults([task_error("train", trial=0, nth=4)]),
     ).run()
     assert record.results["t_00000"][-1]["score"] == 1 + 2 + 3 + 4
 
 
 def test_checkpoints_are_deleted_as_num_to_keep_says():
     cluster = VirtualCluster(
-        num_samples=1,
-        stop={"training_iteration": 5},
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=1, num_to_keep=2),
+        Experiment(
+            num_samples=1,
+            stop={"training_iteration": 5},
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=1, num_to_keep=2),
+        )
     )
     record = cluster.run()
     folder = record.trials[0].path
@@ -428,11 +461,8 @@ def test_checkpoints_are_deleted_as_num_to_keep_says():
 
 def test_actors_are_reused():
     record = VirtualCluster(
-        num_samples=3,
-        slots=1,
-        reuse_actors=True,
-        stop={"training_iteration": 2},
-        costs=EXACT,
+        Experiment(num_samples=3, reuse_actors=True, stop={"training_iteration": 2}),
+        Cluster(slots=1, costs=EXACT),
     ).run()
     assert [e.kind for e in record.events].count("reset") == 2
     assert record.time == 1 + 2 + 2 * (0.25 + 2)
@@ -440,10 +470,12 @@ def test_actors_are_reused():
 
 def test_failing_reset_ends_the_trial():
     record = VirtualCluster(
-        num_samples=2,
-        slots=1,
-        reuse_actors=True,
-        trainable=ClassTrainable(length=1, resettable=False),
+        Experiment(
+            num_samples=2,
+            reuse_actors=True,
+            trainable=ClassTrainable(length=1, resettable=False),
+        ),
+        Cluster(slots=1),
     ).run()
     assert record.statuses() == ["TERMINATED", "ERROR"]
 
@@ -460,11 +492,13 @@ def test_optuna(limit):
 
     def run():
         return VirtualCluster(
-            search_alg=lambda: OptunaSearch(seed=3),
-            num_samples=5,
-            slots=3,
-            max_concurrent=limit,
-            stop={"training_iteration": 2},
+            Experiment(
+                search_alg=lambda: OptunaSearch(seed=3),
+                num_samples=5,
+                max_concurrent=limit,
+                stop={"training_iteration": 2},
+            ),
+            Cluster(slots=3),
         ).run()
 
     first, second = run(), run()
@@ -473,7 +507,9 @@ def test_optuna(limit):
 
 
 def test_time_budget_is_virtual():
-    record = VirtualCluster(num_samples=2, slots=1, time_budget_s=1000).run()
+    record = VirtualCluster(
+        Experiment(num_samples=2, time_budget_s=1000), Cluster(slots=1)
+    ).run()
     assert 1000 <= record.time < 1010
     assert record.statuses()[0] == "TERMINATED"
 
@@ -486,9 +522,11 @@ def test_stopper_and_callbacks():
             seen.append(trial.trial_id)
 
     record = VirtualCluster(
-        num_samples=2,
-        stop=lambda trial_id, result: result["training_iteration"] >= 2,
-        callbacks=[Watch()],
+        Experiment(
+            num_samples=2,
+            stop=lambda trial_id, result: result["training_iteration"] >= 2,
+            callbacks=[Watch()],
+        )
     ).run()
     assert record.iterations() == [2, 2]
     assert sorted(seen) == ["t_00000", "t_00001"]
@@ -498,7 +536,9 @@ def test_stopper_and_callbacks():
 
 
 def test_step_by_step():
-    cluster = VirtualCluster(num_samples=1, costs=EXACT, stop={"training_iteration": 9})
+    cluster = VirtualCluster(
+        Experiment(num_samples=1, stop={"training_iteration": 9}), Cluster(costs=EXACT)
+    )
     assert [e.kind for e in cluster.step()][-1] == "status"
     trial = cluster.trials[0]
     assert trial.status == "RUNNING"
@@ -515,10 +555,10 @@ def test_scripted_scheduler_pauses_and_resumes():
         return "PAUSE" if result["training_iteration"] == 2 else "CONTINUE"
 
     record = VirtualCluster(
-        ScriptedScheduler(decide),
-        num_samples=2,
-        slots=1,
-        stop={"training_iteration": 3},
+        Experiment(
+            ScriptedScheduler(decide), num_samples=2, stop={"training_iteration": 3}
+        ),
+        Cluster(slots=1),
     ).run()
     assert record.iterations() == [3, 3]
     assert kinds(record, "t_00000").count("restore") == 1
@@ -526,13 +566,14 @@ def test_scripted_scheduler_pauses_and_resumes():
 
 def test_acts_from_outside():
     record = VirtualCluster(
-        num_samples=2,
-        slots=1,
-        stop={"training_iteration": 4},
-        outside=[
-            Act("event", 3, "pause_trial", 0),
-            Act("event", 8, "stop_trial", 1),
-        ],
+        Experiment(num_samples=2, stop={"training_iteration": 4}),
+        Cluster(slots=1),
+        Faults(
+            outside=[
+                Act("event", 3, "pause_trial", 0),
+                Act("event", 8, "stop_trial", 1),
+            ]
+        ),
     ).run()
     assert record.statuses() == ["TERMINATED"] * 2
     assert record.iterations()[0] == 4 and record.iterations()[1] < 4
@@ -540,7 +581,7 @@ def test_acts_from_outside():
 
 
 def test_run_until_says_what_happened_instead():
-    cluster = VirtualCluster(num_samples=1, stop={"training_iteration": 2})
+    cluster = VirtualCluster(Experiment(num_samples=1, stop={"training_iteration": 2}))
     with pytest.raises(TimeoutError, match="iteration 2"):
         cluster.run_until(lambda: False)
 
@@ -556,7 +597,7 @@ def violation(**kwargs):
     kwargs.setdefault("num_samples", 2)
     kwargs.setdefault("stop", {"training_iteration": 4})
     with pytest.raises(InvariantViolation) as info:
-        VirtualCluster(kwargs.pop("scheduler", None), **kwargs).run(max_events=500)
+        VirtualCluster.of(kwargs.pop("scheduler", None), **kwargs).run(max_events=500)
     assert info.value.events
     return info.value
 
@@ -718,7 +759,9 @@ def test_notices_a_driver_that_blocks_for_good():
         return session.ray.get(task)
 
     cluster = VirtualCluster(
-        ScriptedScheduler(block), num_samples=1, stop={"training_iteration": 4}
+        Experiment(
+            ScriptedScheduler(block), num_samples=1, stop={"training_iteration": 4}
+        )
     )
     with pytest.raises((InvariantViolation, Exception), match="blocks for good"):
         cluster.run()
@@ -727,7 +770,8 @@ def test_notices_a_driver_that_blocks_for_good():
 def test_ignored_rules_are_not_checked(monkeypatch):
     scheduler = PlannedScheduler([Act("result", 1, "noop")])
     cluster = VirtualCluster(
-        scheduler, num_samples=1, stop={"training_iteration": 2}, ignore=["hang"]
+        Experiment(scheduler, num_samples=1, stop={"training_iteration": 2}),
+        options=Options(ignore=["hang"]),
     )
     record = None
     try:
@@ -742,7 +786,7 @@ def test_violation_names_trial_and_last_events():
     never = ScriptedScheduler(lambda *_: "PAUSE", choose=lambda controller: None)
     with pytest.raises(InvariantViolation) as info:
         VirtualCluster(
-            never, num_samples=1, trainable=ClassTrainable(MixedCurve())
+            Experiment(never, num_samples=1, trainable=ClassTrainable(MixedCurve()))
         ).run()
     text = str(info.value)
     assert "t_00000" in text

@@ -6,9 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 from virtual_cluster import (
+    Cluster,
     Costs,
+    Experiment,
+    Faults,
     FunctionTrainable,
     InvariantViolation,
+    Options,
     PlannedScheduler,
     ScriptedScheduler,
     VirtualCluster,
@@ -17,9 +21,9 @@ from virtual_cluster import (
     node_loss,
     task_error,
 )
-from virtual_cluster.duties import FailureIsItsOwn
-from virtual_cluster.scenarios import loggers
-from virtual_cluster.searchers import RandomSearcher
+from virtual_cluster.explore.scenarios import loggers
+from virtual_cluster.invariants.controller import FailureIsItsOwn
+from virtual_cluster.workloads.searchers import RandomSearcher
 
 from ray.tune.execution import tune_controller
 from ray.tune.execution.tune_controller import TuneController
@@ -52,7 +56,7 @@ def notices(rule, cluster):
 
 def test_notices_a_scheduler_that_is_not_told(monkeypatch):
     monkeypatch.setattr(TuneController, "_scheduler_alg", Deaf(), raising=False)
-    cluster = VirtualCluster(FIFOScheduler(), num_samples=1, stop=ONE)
+    cluster = VirtualCluster(Experiment(FIFOScheduler(), num_samples=1, stop=ONE))
     notices("scheduler-not-told", cluster)
 
 
@@ -80,7 +84,9 @@ class Muffled:
 def test_notices_a_searcher_that_is_not_told(monkeypatch):
     monkeypatch.setattr(SearchGenerator, "on_trial_complete", lambda *_, **__: None)
     cluster = VirtualCluster(
-        FIFOScheduler(), num_samples=2, stop=ONE, search_alg=RandomSearcher()
+        Experiment(
+            FIFOScheduler(), num_samples=2, stop=ONE, search_alg=RandomSearcher()
+        )
     )
     notices("searcher-not-told", cluster)
 
@@ -89,7 +95,7 @@ def test_notices_a_searcher_that_is_not_told(monkeypatch):
 def test_notices_a_last_result_that_is_not_told(monkeypatch):
     monkeypatch.setattr(TuneController, "_mark_last_result_done", lambda *_: None)
     cluster = VirtualCluster(
-        HyperBandScheduler(max_t=9, reduction_factor=3), num_samples=9
+        Experiment(HyperBandScheduler(max_t=9, reduction_factor=3), num_samples=9)
     )
     notices("last-result-open", cluster)
 
@@ -103,10 +109,12 @@ def test_notices_a_log_with_a_gap(monkeypatch):
 
     monkeypatch.setattr(JsonLoggerCallback, "log_trial_result", log_some)
     cluster = VirtualCluster(
-        ScriptedScheduler(pause),
-        num_samples=2,
-        stop={"training_iteration": 3},
-        callbacks=loggers,
+        Experiment(
+            ScriptedScheduler(pause),
+            num_samples=2,
+            stop={"training_iteration": 3},
+            callbacks=loggers,
+        )
     )
     notices("log-incomplete", cluster)
 
@@ -123,10 +131,12 @@ def test_notices_a_bracket_that_changes(monkeypatch):
 
     monkeypatch.setattr(ASHAScheduler, "on_trial_add", draw_again)
     cluster = VirtualCluster(
-        ASHAScheduler(max_t=9, grace_period=1, reduction_factor=3, brackets=2),
-        num_samples=1,
-        max_failures=1,
-        faults=[task_error("train", trial=0, nth=1)],
+        Experiment(
+            ASHAScheduler(max_t=9, grace_period=1, reduction_factor=3, brackets=2),
+            num_samples=1,
+            max_failures=1,
+        ),
+        faults=Faults([task_error("train", trial=0, nth=1)]),
     )
     notices("bracket-changed", cluster)
 
@@ -148,17 +158,22 @@ def test_notices_what_is_not_said_once(monkeypatch, times):
         return "CONTINUE"
 
     cluster = VirtualCluster(
-        ScriptedScheduler(decide),
-        num_samples=2,
-        trainable=FunctionTrainable(checkpoint_every=0),
-        stop=TWO,
+        Experiment(
+            ScriptedScheduler(decide),
+            num_samples=2,
+            trainable=FunctionTrainable(checkpoint_every=0),
+            stop=TWO,
+        )
     )
     notices("pause-unsaid", cluster)
 
 
 def test_actors_of_paused_trials_are_kept():
     VirtualCluster(
-        ScriptedScheduler(pause), num_samples=2, slots=2, stop=TWO, reuse_actors=True
+        Experiment(
+            ScriptedScheduler(pause), num_samples=2, stop=TWO, reuse_actors=True
+        ),
+        Cluster(slots=2),
     ).run(max_events=100)
 
 
@@ -167,7 +182,10 @@ def test_notices_actors_that_are_not_kept(monkeypatch):
         TuneController, "_maybe_cache_trial_actor", lambda *_, **__: False
     )
     cluster = VirtualCluster(
-        ScriptedScheduler(pause), num_samples=2, slots=2, stop=TWO, reuse_actors=True
+        Experiment(
+            ScriptedScheduler(pause), num_samples=2, stop=TWO, reuse_actors=True
+        ),
+        Cluster(slots=2),
     )
     notices("actor-wasted", cluster)
 
@@ -179,7 +197,8 @@ def test_notices_a_driver_that_waits_for_a_save():
         return "CONTINUE"
 
     cluster = VirtualCluster(
-        ScriptedScheduler(decide), num_samples=1, stop=TWO, costs=Costs(save=3)
+        Experiment(ScriptedScheduler(decide), num_samples=1, stop=TWO),
+        Cluster(costs=Costs(save=3)),
     )
     notices("driver-waits", cluster)
 
@@ -198,10 +217,12 @@ def test_notices_a_trial_that_starts_again():
         return "CONTINUE"
 
     cluster = VirtualCluster(
-        ScriptedScheduler(decide, choose),
-        num_samples=2,
-        slots=1,
-        stop={"training_iteration": 3},
+        Experiment(
+            ScriptedScheduler(decide, choose),
+            num_samples=2,
+            stop={"training_iteration": 3},
+        ),
+        Cluster(slots=1),
     )
     notices("restarted", cluster)
 
@@ -248,13 +269,11 @@ def test_notices_a_failure_that_is_none_of_the_trials(monkeypatch):
         return FIFOScheduler().choose_trial_to_run(controller)
 
     cluster = VirtualCluster(
-        ScriptedScheduler(pause, choose),
-        num_samples=1,
-        slots=2,
-        nodes=2,
-        reuse_actors=True,
-        stop=TWO,
-        faults=[node_loss(3, node=0), node_loss(3, node=1)],
+        Experiment(
+            ScriptedScheduler(pause, choose), num_samples=1, reuse_actors=True, stop=TWO
+        ),
+        Cluster(slots=2, nodes=2),
+        Faults([node_loss(3, node=0), node_loss(3, node=1)]),
     )
     notices("failure-not-its-own", cluster)
 
@@ -262,11 +281,13 @@ def test_notices_a_failure_that_is_none_of_the_trials(monkeypatch):
 @pytest.mark.fixes("buffer-length")
 def test_buffers_are_as_long_as_they_may_be():
     VirtualCluster(
-        FIFOScheduler(),
-        num_samples=1,
-        stop={"training_iteration": 9},
-        buffer_length=2,
-        env={"TUNE_RESULT_BUFFER_MIN_TIME_S": "5"},
+        Experiment(
+            FIFOScheduler(),
+            num_samples=1,
+            stop={"training_iteration": 9},
+            buffer_length=2,
+            env={"TUNE_RESULT_BUFFER_MIN_TIME_S": "5"},
+        )
     ).run(max_events=100)
 
 
@@ -274,7 +295,9 @@ def test_buffers_are_as_long_as_they_may_be():
 @pytest.mark.parametrize("hook", ["on_trial_result", "on_trial_complete"])
 def test_run_goes_on_after_an_error_in_a_hook(hook):
     cluster = VirtualCluster(
-        FIFOScheduler(), num_samples=3, slots=1, stop=TWO, faults=[hook_error(hook, 2)]
+        Experiment(FIFOScheduler(), num_samples=3, stop=TWO),
+        Cluster(slots=1),
+        Faults([hook_error(hook, 2)]),
     )
     record = cluster.run(max_events=100)
     assert cluster.num_restarts == 1
@@ -285,10 +308,8 @@ def test_run_goes_on_after_an_error_in_a_hook(hook):
 def test_notices_an_error_that_names_no_hook(monkeypatch):
     monkeypatch.setattr(TuneController, "_hook", lambda *_: contextlib.nullcontext())
     cluster = VirtualCluster(
-        FIFOScheduler(),
-        num_samples=1,
-        stop=TWO,
-        faults=[hook_error("on_trial_result", 1)],
+        Experiment(FIFOScheduler(), num_samples=1, stop=TWO),
+        faults=Faults([hook_error("on_trial_result", 1)]),
     )
     notices("hook-unnamed", cluster)
 
@@ -297,10 +318,8 @@ def test_notices_an_error_that_names_no_hook(monkeypatch):
 def test_notices_results_that_are_lost_with_an_error(monkeypatch):
     monkeypatch.setattr(TuneController, "_wind_down", lambda *_: None)
     cluster = VirtualCluster(
-        FIFOScheduler(),
-        num_samples=1,
-        stop={"training_iteration": 4},
-        faults=[hook_error("on_trial_result", 2)],
+        Experiment(FIFOScheduler(), num_samples=1, stop={"training_iteration": 4}),
+        faults=Faults([hook_error("on_trial_result", 2)]),
     )
     notices("result-lost", cluster)
 
@@ -310,7 +329,8 @@ def test_run_that_stalls_is_ended():
     parked = PlannedScheduler(acts=[], resumes=False)
     parked.on_trial_result = pause
     cluster = VirtualCluster(
-        parked, num_samples=2, stop=TWO, may_stall=True, stall_timeout_s=20
+        Experiment(parked, num_samples=2, stop=TWO, stall_timeout_s=20),
+        options=Options(may_stall=True),
     )
     assert cluster.run(max_events=100).statuses() == ["PAUSED"] * 2
 
@@ -318,13 +338,9 @@ def test_run_that_stalls_is_ended():
 @pytest.mark.fixes("failed-fast", "scheduler-not-told")
 def test_run_that_failed_fast_is_restored():
     cluster = VirtualCluster(
-        FIFOScheduler(),
-        num_samples=2,
-        slots=1,
-        stop=TWO,
-        fail_fast=True,
-        resume_after=1,
-        faults=[task_error("train", trial=0, nth=1)],
+        Experiment(FIFOScheduler(), num_samples=2, stop=TWO, fail_fast=True),
+        Cluster(slots=1),
+        Faults([task_error("train", trial=0, nth=1)], resume_after=1),
     )
     record = cluster.run(max_events=100)
     assert record.statuses() == ["TERMINATED"] * 2
@@ -341,12 +357,13 @@ def test_moved_experiment_is_restored(scheduler):
             "log_config": False,
         }
     cluster = VirtualCluster(
-        lambda: scheduler(**arguments),
-        num_samples=4,
-        slots=2,
-        stop={"training_iteration": 6},
-        costs=Costs(save=0.1),
-        faults=[driver_death(after=12, moved=True)],
+        Experiment(
+            lambda: scheduler(**arguments),
+            num_samples=4,
+            stop={"training_iteration": 6},
+        ),
+        Cluster(slots=2, costs=Costs(save=0.1)),
+        Faults([driver_death(after=12, moved=True)]),
     )
     before = cluster.storage_path
     record = cluster.run(max_events=500)

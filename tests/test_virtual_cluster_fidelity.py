@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from virtual_cluster import Costs, VirtualCluster
+from virtual_cluster import Cluster, Costs, Experiment, VirtualCluster
 
 from ray import tune
 from ray.tune import CheckpointConfig
@@ -97,13 +97,14 @@ def on_real_ray(make_scheduler, tmp_path, reuse_actors, frequency):
 def on_virtual_cluster(make_scheduler, reuse_actors, frequency):
     log = Log()
     record = VirtualCluster(
-        lambda: make_scheduler(log),
-        configs=CONFIGS,
-        slots=1,
-        costs=Costs(start=2, train=1, save=0.1, stop=0.1),
-        reuse_actors=reuse_actors,
-        stop={"training_iteration": 4},
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=frequency),
+        Experiment(
+            lambda: make_scheduler(log),
+            configs=CONFIGS,
+            reuse_actors=reuse_actors,
+            stop={"training_iteration": 4},
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=frequency),
+        ),
+        Cluster(slots=1, costs=Costs(start=2, train=1, save=0.1, stop=0.1)),
     ).run()
     return log.decisions, sorted(
         (

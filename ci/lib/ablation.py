@@ -247,14 +247,14 @@ def _worker(tree: str, order: Dict) -> Dict:
 
     ray.__path__.insert(0, os.path.join(os.path.abspath(tree), "python/ray"))
     sys.path.insert(0, os.path.join(ROOT, "tests"))
-    from virtual_cluster import explorer
+    from virtual_cluster.explore import drawing, search
 
     if order["mode"] == "replay":
         outcomes = []
         for case in order["cases"]:
-            scenario = explorer.draw(case["seed"], case["family"])
+            scenario = drawing.draw(case["seed"], case["family"])
             scenario.ignore = tuple(case["ignore"])
-            outcomes.append(explorer.run_scenario(scenario))
+            outcomes.append(search.run_scenario(scenario))
         return {"outcomes": [(outcome.rule, outcome.events) for outcome in outcomes]}
     cases: List[Dict] = []
 
@@ -271,7 +271,7 @@ def _worker(tree: str, order: Dict) -> Dict:
         )
         return len(cases) >= order["at_most"]
 
-    report = explorer.explore(
+    report = search.explore(
         order["seconds"],
         order["families"],
         order["seed"],

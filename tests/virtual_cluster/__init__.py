@@ -2,22 +2,22 @@
 
 The real ``TuneController``, ``RayActorManager``, schedulers, searchers, stoppers and
 callbacks run over a stand-in for Ray with a virtual clock. A run is determined by its
-arguments and its seed. After every event the invariants of ``invariants.py`` are
-checked; one that is broken raises ``InvariantViolation``, which says what was broken,
-by which trial, and what happened last.
+arguments and its seed. After every event the invariants are checked; one that is broken
+raises ``InvariantViolation``, which says what was broken, by which trial, and what
+happened last.
 
 A run to the end::
 
     from ray.tune.schedulers import HyperBandScheduler
-    from virtual_cluster import Costs, VirtualCluster, task_error
+    from virtual_cluster import (
+        Cluster, Costs, Experiment, Faults, Options, VirtualCluster, task_error
+    )
 
     record = VirtualCluster(
-        HyperBandScheduler(max_t=9, reduction_factor=3),
-        num_samples=10,
-        slots=4,
-        costs=Costs(train=1, save=1),
-        faults=[task_error("train", trial=3, nth=4)],
-        seed=7,
+        Experiment(HyperBandScheduler(max_t=9, reduction_factor=3), num_samples=10),
+        Cluster(slots=4, costs=Costs(train=1, save=1)),
+        Faults([task_error("train", trial=3, nth=4)]),
+        Options(seed=7),
     ).run(max_events=1000)
     assert record.statuses().count("TERMINATED") == 9
     record.decisions  # (time, trial id, iteration, decision)
@@ -31,29 +31,39 @@ Step by step, with a scheduler that does as it is told::
         return "PAUSE" if result["training_iteration"] == 2 else "CONTINUE"
 
     cluster = VirtualCluster(
-        ScriptedScheduler(decide, choose=lambda controller: None),
-        num_samples=2,
-        slots=1,
-        stop={"training_iteration": 4},
+        Experiment(
+            ScriptedScheduler(decide, choose=lambda controller: None),
+            num_samples=2,
+            stop={"training_iteration": 4},
+        ),
+        Cluster(slots=1),
     ).start()
     cluster.run_until(lambda: cluster.trials and cluster.trials[0].status == "RUNNING")
     cluster.pause_trial(cluster.trials[0])  # as a callback might
     cluster.step()
     cluster.in_flight(cluster.trials[0])  # e.g. {"train": 1, "save": 1}
 
+``VirtualCluster.of(scheduler, slots=1, **settings)`` sorts single settings into these
+dataclasses, for a test's helper that is given some by each test.
+
 ``cluster.call(f, ...)`` calls anything else of Tune as if in the driver, and
-``on_event=f(cluster, event)`` is called after every step. What Tune logs can be read
-with pytest's ``caplog``. ``TUNE_STALL_TIMEOUT_S`` is set to ``stall_timeout_s`` (0 by
-default, since the invariants see a hang at once); a test of the stall's own end passes
-``stall_timeout_s=600, detect_hangs=False``.
+``Options(on_event=f)`` has ``f(cluster, event)`` called after every step. What Tune
+logs can be read with pytest's ``caplog``. ``TUNE_STALL_TIMEOUT_S`` is set to
+``stall_timeout_s`` (0 by default, since the invariants see a hang at once); a test of
+the stall's own end has ``Experiment(stall_timeout_s=600)`` and
+``Options(detect_hangs=False)``.
 
 Learning curves are functions ``f(config, iteration)``, or ``f(config, iteration,
 state)`` where the state goes into checkpoints; ``ClassTrainable`` and
 ``FunctionTrainable`` say how the trainable around it behaves.
 """
 
-from .cluster import RunRecord, ScriptedChooser, SeededChooser, VirtualCluster
-from .faults import (
+from .core.actors import Costs
+from .core.cluster import VirtualCluster
+from .core.order import ScriptedChooser, SeededChooser
+from .core.record import RunRecord
+from .core.settings import Cluster, Experiment, Faults, Options
+from .faults.plan import (
     Fault,
     actor_death,
     driver_death,
@@ -64,21 +74,34 @@ from .faults import (
     storage_full,
     task_error,
 )
-from .invariants import Event, InvariantViolation
-from .runtime import Costs
-from .schedulers import Act, MilestoneScheduler, PlannedScheduler, ScriptedScheduler
-from .trainables import ClassTrainable, FunctionTrainable, MixedCurve, saturating
+from .invariants.monitor import Event, InvariantViolation
+from .workloads.schedulers import (
+    Act,
+    MilestoneScheduler,
+    PlannedScheduler,
+    ScriptedScheduler,
+)
+from .workloads.trainables import (
+    ClassTrainable,
+    FunctionTrainable,
+    MixedCurve,
+    saturating,
+)
 
 __all__ = [
     "Act",
     "ClassTrainable",
+    "Cluster",
     "Costs",
     "Event",
+    "Experiment",
     "Fault",
+    "Faults",
     "FunctionTrainable",
     "InvariantViolation",
     "MilestoneScheduler",
     "MixedCurve",
+    "Options",
     "PlannedScheduler",
     "RunRecord",
     "ScriptedChooser",

@@ -5,14 +5,21 @@ import functools
 import math
 from typing import Any, Callable, Dict, List, Optional
 
-from . import faults as faults_module
-from .cluster import ScriptedChooser, VirtualCluster
-from .populations import bandits, marked, population, replay
-from .reallocations import Sizes, alternating, reallocating
-from .runtime import Costs
-from .schedulers import Act, MilestoneScheduler, PlannedScheduler
-from .searchers import BOHBStandIn, HEBOStandIn, RandomSearcher
-from .trainables import ClassTrainable, FunctionTrainable, MixedCurve, saturating
+from ..core.actors import Costs
+from ..core.cluster import VirtualCluster
+from ..core.order import ScriptedChooser
+from ..core.settings import GROUP_OF, GROUPS
+from ..faults import plan as faults_module
+from ..workloads.populations import bandits, marked, population, replay
+from ..workloads.reallocations import Sizes, alternating, reallocating
+from ..workloads.schedulers import Act, MilestoneScheduler, PlannedScheduler
+from ..workloads.searchers import BOHBStandIn, HEBOStandIn, RandomSearcher
+from ..workloads.trainables import (
+    ClassTrainable,
+    FunctionTrainable,
+    MixedCurve,
+    saturating,
+)
 from ray import tune
 from ray.tune import CheckpointConfig, schedulers
 from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
@@ -94,7 +101,7 @@ class Scenario:
         kwargs = {k: eval(_code(v), names) for k, v in self.sources().items()}
         code = _code(self.scheduler_source())
         kwargs.update(overrides)
-        return VirtualCluster(lambda: eval(code, names), **kwargs)
+        return VirtualCluster.of(lambda: eval(code, names), **kwargs)
 
     def test_source(self, rule: str, what: str) -> str:
         """Print the scenario as a test that can be pasted.
@@ -106,13 +113,22 @@ class Scenario:
         Returns:
             The source of a test.
         """
-        lines = "".join(f"        {k}={v},\n" for k, v in self.sources().items())
         name = f"test_{self.family}_{rule}".replace("-", "_").replace(":", "_").lower()
+        sources = {"scheduler": f"lambda: {self.scheduler_source()}", **self.sources()}
+        groups: Dict[str, Dict[str, str]] = {}
+        for setting, source in sources.items():
+            groups.setdefault(GROUP_OF[setting], {})[setting] = source
+        lines = ""
+        for group, cls in GROUPS.items():
+            if group in groups:
+                inner = "".join(
+                    f"            {k}={v},\n" for k, v in groups[group].items()
+                )
+                lines += f"        {group}={cls.__name__}(\n{inner}        ),\n"
         return (
             f"def {name}():\n"
             f"    # {what[:80]}\n"
             f"    VirtualCluster(\n"
-            f"        lambda: {self.scheduler_source()},\n"
             f"{lines}"
             f"    ).run(max_events=2000)\n"
         )
@@ -180,6 +196,7 @@ def _names() -> Dict[str, Any]:
         replay=replay,
         saturating=saturating,
         tune=tune,
+        **{cls.__name__: cls for cls in GROUPS.values()},
         lengths=lengths,
         loggers=loggers,
         halves=halves,

@@ -8,7 +8,7 @@ import json
 import os
 from typing import Dict, List, Set
 
-from .observe import ENDS
+from ..core.observe import ENDS
 from ray.tune.experiment import Trial
 from ray.tune.logger import JsonLoggerCallback
 from ray.tune.result import RESULT_DUPLICATE

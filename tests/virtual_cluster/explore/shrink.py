@@ -4,8 +4,8 @@ import re
 import time
 from typing import Callable, Iterator, Optional, Tuple
 
-from .explorer import Outcome, run_scenario
 from .scenarios import Scenario, Source
+from .search import Outcome, run_scenario
 
 _SIMPLEST = {
     "reuse_actors": None,

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pandas
 
-from . import observe
+from ..core import observe
 from ray.tune.search import Searcher
 from ray.tune.search.bohb import bohb_search
 from ray.tune.search.hebo import hebo_search

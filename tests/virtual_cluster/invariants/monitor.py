@@ -16,7 +16,7 @@ Exemptions of "each result is handled exactly once, in order" (rule 4):
 
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from .faults import HookFault
+from ..faults.plan import HookFault
 from ray.tune.experiment import Trial
 from ray.tune.result import RESULT_DUPLICATE
 

@@ -6,7 +6,9 @@ Each is built upon a scenario of another kind.
 import random
 from typing import Callable, Dict
 
-from . import faults, parts
+from ..faults import plan as faults
+from ..workloads.schedulers import Act
+from . import parts
 from .draw_populations import POPULATIONS, draw_pbt, draw_pbt_synch
 from .draw_schedulers import (
     SCHEDULERS,
@@ -17,7 +19,6 @@ from .draw_schedulers import (
     draw_planned,
 )
 from .scenarios import Scenario, Source
-from .schedulers import Act
 
 _HOOKS = (
     "on_trial_result",

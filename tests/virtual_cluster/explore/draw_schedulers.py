@@ -3,9 +3,9 @@
 import random
 from typing import Callable, Dict
 
+from ..workloads.schedulers import Act
 from .parts import checkpointing, common, draw_faults, limit, trainable
 from .scenarios import Scenario, Source
-from .schedulers import Act
 from ray.tune import schedulers
 
 

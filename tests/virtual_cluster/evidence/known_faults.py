@@ -9,9 +9,9 @@ import re
 import time
 from typing import Callable, List, NamedTuple, Optional, Tuple
 
-from .explorer import Finding, Outcome, explore, run_scenario
-from .scenarios import Scenario, Source
-from .shrink import shrink
+from ..explore.scenarios import Scenario, Source
+from ..explore.search import Finding, Outcome, explore, run_scenario
+from ..explore.shrink import shrink
 
 
 class Target(NamedTuple):

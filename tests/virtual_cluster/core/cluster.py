@@ -9,27 +9,31 @@ import tempfile
 import warnings
 import weakref
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Optional, Union
 
-from . import observe, trainables
-from .checks import checks
-from .clock import VirtualClock, VirtualTime
-from .faults import Fault, FaultPlan, HookFault
-from .invariants import InvariantViolation, Monitor
-from .observe import MonitorCallback, ObservedController, ObservedEventManager
-from .patching import (
+from ..faults.plan import Fault, FaultPlan, HookFault
+from ..invariants.monitor import Monitor
+from ..invariants.schedulers import checks
+from ..workloads import trainables
+from ..workloads.schedulers import Act
+from ..workloads.trainables import ClassTrainable, VirtualTrainable
+from . import observe
+from .activation import (
     Activation,
     OrderRandom,
     VirtualUUID,
     make_trials_hash_stably,
 )
+from .actors import BlockedForever, FakeRay, Runtime
+from .clock import VirtualClock, VirtualTime
+from .observe import MonitorCallback, ObservedController, ObservedEventManager
+from .order import SeededChooser
+from .record import RunRecord
 from .resources import Node, VirtualResourceManager
-from .runtime import BlockedForever, Costs, FakeRay, Runtime
-from .schedulers import Act
+from .settings import Cluster, Experiment, Faults, Options, grouped
 from .storage import VirtualExperiment
-from .trainables import ClassTrainable, VirtualTrainable
 from ray import cloudpickle, tune
-from ray.tune import CheckpointConfig, ResumeConfig
+from ray.tune import ResumeConfig
 from ray.tune.error import TuneError
 from ray.tune.execution.placement_groups import (
     PlacementGroupFactory,
@@ -48,285 +52,70 @@ from ray.tune.search import (
 _QUIET = (1.0, 61.0, 700.0)
 
 
-class SeededChooser:
-    """Picks among events that are ready at once, from a seed.
-
-    Args:
-        seed: The seed.
-    """
-
-    def __init__(self, seed: int):
-        self.rng = random.Random(seed * 7919 + 5)
-
-    def choose(self, count: int) -> int:
-        return self.rng.randrange(count)
-
-
-class ScriptedChooser(SeededChooser):
-    """Picks as a list says, then the first; remembers how many there were.
-
-    Args:
-        script: The picks.
-        limit: Of more ready events than this, only the first ones are picked among.
-    """
-
-    def __init__(self, script: Sequence[int] = (), limit: int = 3):
-        super().__init__(0)
-        self.script = list(script)
-        self.limit = limit
-        self.taken: List[int] = []
-        self.counts: List[int] = []
-
-    def choose(self, count: int) -> int:
-        position = len(self.taken)
-        count = min(count, self.limit)
-        pick = self.script[position] if position < len(self.script) else 0
-        pick = min(pick, count - 1)
-        self.taken.append(pick)
-        self.counts.append(count)
-        return pick
-
-
-class RunRecord:
-    """What became of a run.
-
-    Attributes:
-        trials: Tune's trials, in the order they were added.
-        controller: The (last) controller.
-        results: The results handled, per trial id.
-        decisions: ``(time, trial id, iteration, decision)`` for every result.
-        events: Everything that happened (see ``invariants.Event``).
-        num_events: How many events the driver handled.
-        time: Virtual seconds until the last trial had finished.
-        violation: The invariant that was broken, if ``check=False``; else None.
-    """
-
-    def __init__(self, cluster: "VirtualCluster"):
-        self.controller = cluster.controller
-        self.scheduler = cluster.scheduler
-        self.trials = list(cluster.controller.get_trials())
-        monitor = cluster.monitor
-        self.results = monitor.results
-        self.decisions = monitor.decisions
-        self.events = monitor.events
-        self.num_events = monitor.number
-        self.time = cluster.clock.now if cluster.end is None else cluster.end
-        self.violation: Optional[InvariantViolation] = monitor.violation
-        self.faults_fired = monitor.faults_fired
-
-    def statuses(self) -> List[str]:
-        """Return the status of each trial.
-
-        Returns:
-            The statuses, in the order of the trials.
-        """
-        return [trial.status for trial in self.trials]
-
-    def iterations(self) -> List[int]:
-        """Return how far each trial got.
-
-        Returns:
-            The last training iteration of each trial; 0 if it reported nothing.
-        """
-        return [
-            (trial.run_metadata.last_result or {}).get("training_iteration", 0)
-            for trial in self.trials
-        ]
-
-    def history(self) -> str:
-        """Return the whole history as text; the same bytes for the same seed.
-
-        Returns:
-            A line for each thing that happened.
-        """
-        return "\n".join(map(str, self.events)) + "\n"
-
-
 class VirtualCluster:
     """One experiment on a virtual cluster. See the package's docstring.
 
     Args:
-        scheduler: The scheduler, or a function that makes one (needed to restore the
-            experiment if the scheduler cannot be pickled before the run).
-        num_samples: The number of trials.
-        configs: Instead of ``num_samples`` and ``param_space``: the trials' configs.
-        param_space: Tune's search space.
-        trainable: A curve ``f(config, iteration) -> metrics``, or a
-            ``ClassTrainable`` or ``FunctionTrainable``.
-        metric: The metric; None if the scheduler brings its own.
-        mode: ``"max"`` or ``"min"``.
-        slots: The number of CPUs; a trial takes one unless ``resources`` says else.
-        nodes: Over how many nodes the slots are spread; or a list with what each has.
-        resources: What a trial needs: ``{"CPU": 2}``, a ``PlacementGroupFactory``, or
-            a function of the config that returns one of these.
-        seed: Determines everything that is drawn.
-        costs: How long things take.
-        faults: What goes wrong, and when.
-        outside: What somebody outside, as a callback, does after so many events:
-            ``Act("event", 5, "pause_trial", 2)``, also ``drop_trial`` (a pause without
-            a checkpoint) and ``stop_trial``.
-        search_alg: A searcher, a search algorithm, or a function that makes one.
-        max_concurrent: As ``max_concurrent_trials`` of ``TuneConfig``.
-        stop: As ``stop`` of ``RunConfig``.
-        time_budget_s: As in ``TuneConfig``, in virtual seconds.
-        checkpoint_config: As in ``RunConfig``.
-        max_failures: As in ``FailureConfig``.
-        fail_fast: As in ``FailureConfig``.
-        reuse_actors: As in ``TuneConfig``.
-        callbacks: Tune callbacks, or a function that makes them.
-        buffer_length: ``TUNE_RESULT_BUFFER_LENGTH``.
-        max_pending: ``TUNE_MAX_PENDING_TRIALS_PG``; None for Tune's own.
-        reserve: Whether resources act like placement groups (True) or like
-            ``FixedResourceManager`` (False).
-        checkpoint_period: Virtual seconds between snapshots of the experiment; None
-            for never, but for those that Tune forces when ``num_to_keep`` is set and
-            those that a driver death in ``faults`` restores from.
-        resume: Restores the experiment that is in ``storage_path``: a
-            ``ResumeConfig``, or True.
-        storage_path: Where the experiment is stored; a temporary directory if None.
-        chooser: Picks among events that are ready at once; from the seed if None.
-        lag: ``(probability, seconds)``: before a step the driver is busy for so long,
-            so that events pile up.
-        idle_steps: How many steps of the controller without an event there are before
-            time leaps to the next one.
-        stall_timeout_s: ``TUNE_STALL_TIMEOUT_S``; 0 leaves it to ``detect_hangs``.
-        may_stall: Whether the run may come to a point where nothing can happen, as with
-            a scheduler that never resumes what it pauses. The controller has to end it
-            with an error after ``stall_timeout_s``.
-        resume_after: How many times the experiment is restored once it has ended, and
-            what failed is tried again.
-        detect_hangs: Whether a run in which nothing can happen any more violates an
-            invariant. If not, such a run goes on: each step takes a virtual second.
-        env: More environment variables.
-        check: Whether a broken invariant ends the run with ``InvariantViolation``.
-        ignore: Names of invariants that are not checked.
-        on_event: ``f(cluster, event)``, called after a step for each event in it.
-        keep_events: Whether the record keeps all events, or only the last ones.
-        quiet: Whether to silence Ray's loggers.
+        experiment: What is run.
+        cluster: What it runs on.
+        faults: What goes wrong.
+        options: How the run is drawn, watched and judged.
     """
 
     def __init__(
         self,
-        scheduler: Union[None, TrialScheduler, Callable[[], TrialScheduler]] = None,
-        *,
-        num_samples: int = 1,
-        configs: Optional[List[Dict]] = None,
-        param_space: Optional[Dict] = None,
-        trainable: Union[None, Callable, VirtualTrainable] = None,
-        metric: Optional[str] = "score",
-        mode: Optional[str] = "max",
-        slots: int = 4,
-        nodes: Union[int, List[Dict[str, float]]] = 1,
-        resources: Any = None,
-        seed: int = 0,
-        costs: Optional[Costs] = None,
-        faults: Sequence[Fault] = (),
-        outside: Sequence[Act] = (),
-        search_alg: Any = None,
-        max_concurrent: int = 0,
-        stop: Any = None,
-        time_budget_s: Optional[float] = None,
-        checkpoint_config: Optional[CheckpointConfig] = None,
-        max_failures: int = 0,
-        fail_fast: Union[bool, str] = False,
-        reuse_actors: bool = False,
-        callbacks: Any = None,
-        buffer_length: int = 1,
-        max_pending: Optional[int] = None,
-        reserve: bool = True,
-        checkpoint_period: Optional[float] = None,
-        resume: Union[bool, ResumeConfig] = False,
-        storage_path: Optional[str] = None,
-        chooser: Optional[SeededChooser] = None,
-        lag: tuple = (0.0, 0.0),
-        idle_steps: int = 0,
-        stall_timeout_s: float = 0,
-        may_stall: bool = False,
-        resume_after: int = 0,
-        detect_hangs: bool = True,
-        env: Optional[Dict[str, str]] = None,
-        check: bool = True,
-        ignore: Sequence[str] = (),
-        on_event: Optional[Callable] = None,
-        keep_events: bool = True,
-        quiet: bool = False,
+        experiment: Experiment,
+        cluster: Cluster = Cluster(),
+        faults: Faults = Faults(),
+        options: Options = Options(),
     ):
         make_trials_hash_stably()
         trainables.register()
+        self.experiment, self.options = experiment, options
+        seed = self.seed = options.seed
+        trainable = experiment.trainable
         if trainable is None or not isinstance(trainable, VirtualTrainable):
             trainable = ClassTrainable(trainable or trainables.saturating)
-        if configs is not None:
-            num_samples = len(configs)
-            keys = sorted({key for config in configs for key in config})
-            param_space = {
-                key: tune.choice([c[key] for c in configs if key in c]) for key in keys
-            }
-        if param_space is None:
-            param_space = {"x": tune.uniform(0, 1)}
-        self._configs = configs
-        self._space = param_space
-        self._num_samples = num_samples
         self._trainable = trainable
-        self._metric, self._mode = metric, mode
-        self._resources = resources
-        self._stop, self._time_budget_s = stop, time_budget_s
-        self._checkpoint_config = checkpoint_config
-        self._max_failures, self._fail_fast = max_failures, fail_fast
-        self._reuse_actors = reuse_actors
-        self._buffer_length = buffer_length
-        self._reserve = reserve
-        self._resume = resume
-        self._check = check
-        self._may_stall = may_stall
-        self._stall_timeout_s = stall_timeout_s
-        self._resume_after = resume_after
-        self._detect_hangs = detect_hangs and not may_stall
-        self._on_event = on_event
-        self._lag = lag
+        self._num_samples, self._space = _samples(experiment)
+        self._resume_after = faults.resume_after
+        self._detect_hangs = options.detect_hangs and not options.may_stall
+        self._lag = cluster.lag
         self._lag_rng = random.Random(seed * 104729 + 3)
-        self.seed = seed
-        self.plan = FaultPlan(faults)
+        self._reserve = cluster.reserve
+        self.plan = FaultPlan(faults.faults)
         self._outside: Dict[int, List[Act]] = {}
-        for act in outside:
+        for act in faults.outside:
             self._outside.setdefault(act.nth, []).append(act)
         self._last_planned = max([self.plan.last_event, *self._outside])
-        self._checkpoint_period = checkpoint_period
-        self._max_concurrent = max_concurrent
-        self._make_scheduler = _maker(scheduler or FIFOScheduler())
-        self._make_search_alg = _maker(search_alg)
-        self._make_callbacks = _maker(callbacks or [])
+        self._make_scheduler = _maker(experiment.scheduler or FIFOScheduler())
+        self._make_search_alg = _maker(experiment.search_alg)
+        self._make_callbacks = _maker(experiment.callbacks or [])
 
         self.clock = VirtualClock()
-        if isinstance(nodes, int):
-            share = [slots // nodes + (i < slots % nodes) for i in range(nodes)]
-            nodes = [{"CPU": count} for count in share]
-        self.nodes = [Node(i, total) for i, total in enumerate(nodes)]
-        self.chooser = chooser or SeededChooser(seed)
+        self.nodes = _nodes(cluster)
+        self.chooser = options.chooser or SeededChooser(seed)
         self.runtime = Runtime(
             self.clock,
             self.nodes,
-            costs or Costs(),
+            cluster.costs,
             self.plan,
             {trainable.registered_name: trainable},
             self.chooser,
             seed,
         )
-        self.runtime.idle_steps = idle_steps
+        self.runtime.idle_steps = cluster.idle_steps
         self.monitor = Monitor(
-            self.clock, self.runtime, max_concurrent, keep_events, ignore
+            self.clock,
+            self.runtime,
+            experiment.max_concurrent,
+            options.keep_events,
+            options.ignore,
         )
         self.runtime.monitor = self.monitor
-        self._env = {
-            "TUNE_STALL_TIMEOUT_S": str(stall_timeout_s),
-            "TUNE_RESULT_BUFFER_LENGTH": str(buffer_length),
-            "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-        }
-        if max_pending is not None:
-            self._env["TUNE_MAX_PENDING_TRIALS_PG"] = str(max_pending)
-        if quiet:
-            self._env["TUNE_PRINT_ALL_TRIAL_ERRORS"] = "0"
-        self._env.update(env or {})
-        self._own_root = storage_path is None
+        self._env = _environment(experiment, options)
+        self._own_root = experiment.storage_path is None
+        storage_path = experiment.storage_path
         if storage_path is None:
             base = "/dev/shm" if os.path.isdir("/dev/shm") else None
             storage_path = tempfile.mkdtemp(prefix="virtual_cluster_", dir=base)
@@ -343,7 +132,7 @@ class VirtualCluster:
             [],
             self._env,
             seed,
-            quiet,
+            options.quiet,
         )
         self._quiet = 0
         self._pending_nodes: List = []
@@ -356,6 +145,27 @@ class VirtualCluster:
         self.controller: Optional[ObservedController] = None
         self.scheduler: Optional[TrialScheduler] = None
         self.resource_manager: Optional[VirtualResourceManager] = None
+
+    @classmethod
+    def of(
+        cls,
+        scheduler: Union[None, TrialScheduler, Callable[[], TrialScheduler]] = None,
+        **settings: Any,
+    ) -> "VirtualCluster":
+        """Make a cluster of single settings, where they come from somebody else.
+
+        Args:
+            scheduler: As in ``Experiment``.
+            **settings: Fields of ``Experiment``, ``Cluster``, ``Faults`` and
+                ``Options``, by name.
+
+        Returns:
+            The cluster.
+
+        Raises:
+            TypeError: If there is no such setting.
+        """
+        return cls(**grouped({"scheduler": scheduler, **settings}))
 
     # Life cycle
 
@@ -400,7 +210,11 @@ class VirtualCluster:
         ]
         self.monitor.scheduler = scheduler
         self.monitor.add_checks(checks(scheduler))
-        resume = ResumeConfig() if self._resume is True else self._resume or None
+        resume = (
+            ResumeConfig()
+            if self.experiment.resume is True
+            else self.experiment.resume or None
+        )
         with self.active():
             self._set_up(scheduler, resume)
             yield
@@ -424,33 +238,37 @@ class VirtualCluster:
         experiment = VirtualExperiment(
             "experiment",
             self._trainable.registered_name,
-            stop=self._stop,
-            time_budget_s=self._time_budget_s,
+            stop=self.experiment.stop,
+            time_budget_s=self.experiment.time_budget_s,
             config=dict(self._space),
             num_samples=self._num_samples,
             storage_path=self.storage_path,
-            checkpoint_config=self._checkpoint_config,
-            max_failures=self._max_failures,
+            checkpoint_config=self.experiment.checkpoint_config,
+            max_failures=self.experiment.max_failures,
             trial_dirname_creator=_trial_dirname,
         )
         placeholder = trainables.placeholder(self._trainable.registered_name)
-        request = _resource_function(self._resources)
+        request = _resource_function(self.experiment.resources)
         placeholder.resource_function = staticmethod(request)
         search_alg = self._make_search_alg()
         if search_alg is None:
             search_alg = BasicVariantGenerator(
-                points_to_evaluate=self._configs,
-                max_concurrent=self._max_concurrent,
+                points_to_evaluate=self.experiment.configs,
+                max_concurrent=self.experiment.max_concurrent,
                 random_state=self.seed,
             )
-        elif self._max_concurrent and not isinstance(search_alg, ConcurrencyLimiter):
+        elif self.experiment.max_concurrent and not isinstance(
+            search_alg, ConcurrencyLimiter
+        ):
             if isinstance(search_alg, Searcher):
-                search_alg = ConcurrencyLimiter(search_alg, self._max_concurrent)
+                search_alg = ConcurrencyLimiter(
+                    search_alg, self.experiment.max_concurrent
+                )
         if isinstance(search_alg, Searcher):
             search_alg = SearchGenerator(search_alg)
         if hasattr(search_alg, "_uuid_prefix"):
             search_alg._uuid_prefix = "t_"
-        metric, mode = self._metric, self._mode
+        metric, mode = self.experiment.metric, self.experiment.mode
         if not set_searcher(
             search_alg.set_search_properties,
             metric,
@@ -469,22 +287,21 @@ class VirtualCluster:
                 "The scheduler has a metric or mode of its own: pass metric=None."
             )
         self.monitor.buffer_length = int(self._env["TUNE_RESULT_BUFFER_LENGTH"])
-        self.monitor.reuses_actors = self._reuse_actors
-        period = self._checkpoint_period
+        self.monitor.reuses_actors = self.experiment.reuse_actors
+        period = self.experiment.checkpoint_period
         self.resource_manager = VirtualResourceManager(self.nodes, self._reserve)
-        self.experiment = experiment
         self.controller = ObservedController(
             search_alg=search_alg,
             scheduler=scheduler,
             stopper=experiment.stopper,
             resume_config=resume_config,
-            fail_fast=self._fail_fast,
+            fail_fast=self.experiment.fail_fast,
             checkpoint_period=1e9 if period is None else period,
             callbacks=[MonitorCallback(), *self._make_callbacks()],
-            metric=self._metric,
+            metric=self.experiment.metric,
             trial_checkpoint_config=experiment.checkpoint_config,
             storage=experiment.storage,
-            reuse_actors=self._reuse_actors,
+            reuse_actors=self.experiment.reuse_actors,
             resource_manager_factory=lambda: self.resource_manager,
         )
         if period is None:
@@ -532,7 +349,7 @@ class VirtualCluster:
             fault = _hook_that_failed(exc)
             if fault is not None and monitor.violation is None:
                 self._hook_failed(exc, fault)
-            elif monitor.violation is None or not self._check:
+            elif monitor.violation is None or not self.options.check:
                 raise
         monitor.after_step(self.controller)
         if monitor.number == handled:
@@ -541,15 +358,15 @@ class VirtualCluster:
         else:
             self._steps_without_event = 0
             self._quiet = 0
-        watched = self._detect_hangs or self._may_stall
+        watched = self._detect_hangs or self.options.may_stall
         if self._steps_without_event > 3000 and watched:
             monitor.broken("spin", "3000 steps of the controller without an event")
-        if self._check and monitor.violation is not None:
+        if self.options.check and monitor.violation is not None:
             raise monitor.violation
         happened = monitor.events[max(0, seen - monitor.num_dropped) :]
-        if self._on_event is not None:
+        if self.options.on_event is not None:
             for event in happened:
-                self._on_event(self, event)
+                self.options.on_event(self, event)
         return happened
 
     def _watch_for_quiet(self, changes: int) -> None:
@@ -564,13 +381,13 @@ class VirtualCluster:
             return
         if not self._detect_hangs:
             self.clock.advance_to(self.clock.now + 1.0)
-            if self._may_stall and (
-                self._steps_without_event > 3 * self._stall_timeout_s + 10
+            if self.options.may_stall and (
+                self._steps_without_event > 3 * self.experiment.stall_timeout_s + 10
             ):
                 self.monitor.broken(
                     "stall",
                     f"nothing can happen any more, and the run does not end after "
-                    f"{self._stall_timeout_s} s",
+                    f"{self.experiment.stall_timeout_s} s",
                 )
             return
         if self._quiet < len(_QUIET):
@@ -756,7 +573,7 @@ class VirtualCluster:
             try:
                 self._step()
             except TuneError as exc:
-                if not self._may_stall or "stalled" not in str(exc):
+                if not self.options.may_stall or "stalled" not in str(exc):
                     raise
                 self._stalled(exc)
             if monitor.violation is not None:
@@ -810,11 +627,11 @@ class VirtualCluster:
             if monitor.violation is None:
                 monitor.at_end(self.controller, self.resource_manager)
             if monitor.violation is None:
-                if self._checkpoint_period is not None or self.plan.snapshots:
+                if self.experiment.checkpoint_period is not None or self.plan.snapshots:
                     self.controller.checkpoint(force=True, wait=True)
                 self.controller.cleanup()
                 monitor.after_cleanup(self.controller, self.resource_manager)
-        if self._check and monitor.violation is not None:
+        if self.options.check and monitor.violation is not None:
             raise monitor.violation
         return RunRecord(self)
 
@@ -880,6 +697,42 @@ class VirtualCluster:
         """
         view = self.monitor.view(trial.trial_id)
         return {kind: n for kind, n in view.in_flight.items() if n > 0}
+
+
+def _samples(experiment: Experiment):
+    """The number of trials, and the search space."""
+    configs, space = experiment.configs, experiment.param_space
+    if configs is not None:
+        keys = sorted({key for config in configs for key in config})
+        space = {
+            key: tune.choice([c[key] for c in configs if key in c]) for key in keys
+        }
+        return len(configs), space
+    return experiment.num_samples, (
+        {"x": tune.uniform(0, 1)} if space is None else space
+    )
+
+
+def _nodes(cluster: Cluster) -> List[Node]:
+    totals, slots = cluster.nodes, cluster.slots
+    if isinstance(totals, int):
+        share = [slots // totals + (i < slots % totals) for i in range(totals)]
+        totals = [{"CPU": count} for count in share]
+    return [Node(i, total) for i, total in enumerate(totals)]
+
+
+def _environment(experiment: Experiment, options: Options) -> Dict[str, str]:
+    env = {
+        "TUNE_STALL_TIMEOUT_S": str(experiment.stall_timeout_s),
+        "TUNE_RESULT_BUFFER_LENGTH": str(experiment.buffer_length),
+        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    }
+    if experiment.max_pending is not None:
+        env["TUNE_MAX_PENDING_TRIALS_PG"] = str(experiment.max_pending)
+    if options.quiet:
+        env["TUNE_PRINT_ALL_TRIAL_ERRORS"] = "0"
+    env.update(experiment.env or {})
+    return env
 
 
 def _hook_that_failed(exc: Optional[BaseException]) -> Optional[str]:

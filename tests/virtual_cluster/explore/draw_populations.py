@@ -4,9 +4,9 @@ import importlib.util
 import random
 from typing import Any, Callable, Dict
 
-from . import faults as faults_module
+from ..faults import plan as faults_module
+from ..workloads.populations import BOUNDS, SPACES
 from .parts import checkpointing, common, draw_faults, trainable
-from .populations import BOUNDS, SPACES
 from .scenarios import Scenario, Source
 
 HAS_PB2 = importlib.util.find_spec("sklearn") is not None

@@ -8,8 +8,8 @@ from bisect import bisect_left, insort
 from fractions import Fraction
 from typing import List
 
-from .duties import duties
-from .population_checks import population_checks
+from .controller import duties
+from .populations import population_checks
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import HyperBandScheduler, TrialScheduler
 

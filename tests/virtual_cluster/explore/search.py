@@ -8,10 +8,10 @@ import traceback
 from contextlib import contextmanager
 from typing import Dict, Iterable, List, NamedTuple, Optional
 
-from .cluster import ScriptedChooser
+from ..core.activation import silence
+from ..core.order import ScriptedChooser
+from ..invariants.monitor import InvariantViolation
 from .drawing import FAMILIES, draw
-from .invariants import InvariantViolation
-from .patching import silence
 from .scenarios import Scenario
 
 MAX_EVENTS = 1500

@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from typing import Dict
 
-_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 # The virtual cluster itself: clock, runtime, invariants.
 HARNESS = "harness"

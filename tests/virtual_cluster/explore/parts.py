@@ -2,9 +2,9 @@
 
 import random
 
-from . import faults as faults_module
+from ..faults import plan as faults_module
+from ..workloads.schedulers import Act
 from .scenarios import Scenario, Source
-from .schedulers import Act
 
 METHODS = ("train", "train", "train", "save", "start", "restore", "reset", "stop")
 

@@ -1,0 +1,1 @@
+"""The clock, the actors, the storage and the real controller over them."""

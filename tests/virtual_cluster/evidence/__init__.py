@@ -1,0 +1,1 @@
+"""What the explorer notices: known faults of stock Ray, and patches taken out."""

@@ -1,0 +1,1 @@
+"""Draws runs from seeds, finds the broken ones, and makes them short."""

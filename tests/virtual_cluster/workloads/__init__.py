@@ -1,0 +1,1 @@
+"""What is run: trainables, schedulers and searchers."""
