@@ -258,7 +258,7 @@ def _is_nan(value) -> bool:
     """Whether a value is no number, as NaN and None are."""
     try:
         return value is None or math.isnan(value)
-    except TypeError:
+    except Exception:  # A tensor raises a RuntimeError, 10**400 an OverflowError.
         return True
 
 

@@ -6,6 +6,7 @@ from typing import Dict, Optional
 from ray.train._internal.session import _FutureTrainingResult, _TrainingResult
 from ray.tune.experiment import Trial
 from ray.tune.utils import flatten_dict
+from ray.tune.utils._result_values import as_number
 
 
 class _DonorCheckpoint:
@@ -86,7 +87,8 @@ class _DonorCheckpoint:
             The time of the checkpoint, or that of the donor's result as long as there
             is none.
         """
-        return self.metric(time_attr, default=self._time)
+        time = as_number(self.metric(time_attr, default=self._time))
+        return self._time if time is None else time
 
     def metric(self, name: str, default: float) -> float:
         """A metric of the result that the checkpoint belongs to.

@@ -12,6 +12,7 @@ from ray.tune.experiment import Trial
 from ray.tune.result import DEFAULT_METRIC
 from ray.tune.schedulers._asha_rungs import Ladder
 from ray.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
+from ray.tune.utils._result_values import read_result
 from ray.util.annotations import PublicAPI
 
 if TYPE_CHECKING:
@@ -711,24 +712,11 @@ class ASHAv2(FIFOScheduler):
                         f"by them. Report {key!r} with every result. (Said once.)",
                     )
                 return None
-        time = _as_number(result[self._time_attr])
-        if time is None:
-            self._warn_once(
-                "bad time",
-                f"Trial {trial} reported {self._time_attr}="
-                f"{result[self._time_attr]!r}, which is no number. ASHAv2 skips such "
-                "results. (Said once.)",
-            )
+        values = read_result(self, trial, result)
+        if values is None:
             return None
-        value = result[self._metric]
-        score = _as_number(value)
-        if score is None and not _is_nan(value):
-            self._warn_once(
-                "bad metric",
-                f"Trial {trial} reported {self._metric}={value!r}, which is no number. "
-                "ASHAv2 ranks it below every number. (Said once.)",
-            )
-        return time, self._signed(score)
+        score = None if math.isnan(values.metric) else values.metric
+        return values.time, self._signed(score)
 
     def _signed(self, value: Optional[float]) -> Optional[float]:
         return -value if self._mode == "min" and value is not None else value
@@ -786,22 +774,3 @@ def _positive(name: str, value: Any) -> Union[int, float]:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
-
-
-def _is_nan(value: Any) -> bool:
-    """Whether a value stands for NaN, by which a trainable means what it says."""
-    try:
-        return value is None or math.isnan(value)
-    except (TypeError, ValueError):
-        return False
-
-
-def _as_number(value: Any) -> Optional[Union[int, float]]:
-    """Returns a value as a Python number, None if it is NaN or no number at all."""
-    if _is_whole(value):
-        return int(value)
-    try:
-        value = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return None if math.isnan(value) else value
