@@ -6,6 +6,7 @@ import pytest
 from virtual_cluster import (
     ClassTrainable,
     Cluster,
+    Costs,
     Experiment,
     Faults,
     FunctionTrainable,
@@ -13,6 +14,7 @@ from virtual_cluster import (
     ScriptedScheduler,
     VirtualCluster,
     actor_death,
+    task_error,
 )
 
 from ray import tune
@@ -290,6 +292,51 @@ def test_paused_trial_survives_the_loss_of_its_idle_actor(in_place):
     assert trial.status == Trial.TERMINATED
     assert trial.run_metadata.last_result["training_iteration"] == 3
     assert trial.run_metadata.num_failures == 0
+
+
+@pytest.mark.fixes("starting-actor-dropped")
+@pytest.mark.parametrize("max_pending, length", [(None, 3), (1, 8)])
+@pytest.mark.parametrize("reserve", [True, False])
+def test_idle_actor_is_not_for_a_trial_whose_own_is_starting(
+    reserve, max_pending, length
+):
+    # Trial 1 fails at once. Trial 2 gets its slot, where an actor takes long to start.
+    # Trial 0 ends before, and leaves its actor for trial 3, which has no slot yet, or
+    # which the search algorithm gives only when trial 2 has started.
+    record = VirtualCluster(
+        Experiment(
+            ScriptedScheduler(choose=lambda controller: None),
+            num_samples=4,
+            reuse_actors=True,
+            max_pending=max_pending,
+            stop={"training_iteration": length},
+        ),
+        Cluster(slots=2, costs=Costs(start=10, train=2), reserve=reserve),
+        Faults([task_error("train", trial=1, nth=1)]),
+        Options(quiet=True),
+    ).run(max_events=500)
+    assert record.statuses().count(Trial.ERROR) == 1
+    first, _, third, fourth = (trial.trial_id for trial in record.trials)
+    resets = [event.trial for event in record.events if event.kind == "reset"]
+    assert resets == [fourth]
+    starts = [event.trial for event in record.events if event.kind == "started"]
+    assert starts.count(third) == 1
+
+
+def test_last_trial_takes_an_idle_actor_rather_than_wait_for_its_own():
+    record = VirtualCluster(
+        Experiment(
+            ScriptedScheduler(choose=lambda controller: None),
+            num_samples=3,
+            reuse_actors=True,
+            stop={"training_iteration": 3},
+        ),
+        Cluster(slots=2, costs=Costs(start=10, train=2)),
+        Faults([task_error("train", trial=1, nth=1)]),
+        Options(quiet=True),
+    ).run(max_events=500)
+    resets = [event.trial for event in record.events if event.kind == "reset"]
+    assert resets == [record.trials[2].trial_id]
 
 
 @pytest.mark.fixes("idle-actor-lost")

@@ -501,16 +501,17 @@ def nan_for_the_first(config, iteration):
 
 @pytest.mark.fixes("pbt-nan")
 @pytest.mark.parametrize("synch", [False, True])
-def test_nan_is_a_loser(synch):
+@pytest.mark.parametrize("others", [[1.0, 2.0, 3.0], [1.0]])
+def test_trial_that_has_diverged_is_replaced(synch, others):
     record = run(
         pbt(
             synch=synch,
             quantile_fraction=0.25,
             hyperparam_mutations={"x": [5.0]},
         ),
-        [0.0, 1.0, 2.0, 3.0],
+        [0.0, *others],
         curve=nan_for_the_first,
-        configs=configs(0.0, 1.0, 2.0, 3.0),
+        configs=configs(0.0, *others),
     )
     by_id = sorted(record.trials, key=lambda t: t.trial_id)
     assert by_id[0].config["x"] == 5.0

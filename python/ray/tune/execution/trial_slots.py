@@ -308,6 +308,9 @@ class TrialSlots:
     def next_pending_trial(self, request: ResourceRequest) -> Optional[Trial]:
         """Return the trial to start on a cached actor, first come first served.
 
+        A trial whose own actor is starting has a slot already. It only takes another
+        one where nobody else can come to use that.
+
         Args:
             request: Resources of the actor.
 
@@ -323,21 +326,38 @@ class TrialSlots:
             controller._pending_trials_list,
             pending,
         )
-        for trial in in_order:
-            if (
-                trial in pending
-                and trial not in controller._resetting_trials
-                and (room or trial in controller._trial_to_actor)
-            ):
+        candidates = (
+            trial
+            for trial in in_order
+            if trial in pending
+            and trial not in controller._resetting_trials
+            and (room or trial in controller._trial_to_actor)
+        )
+        starting = None
+        for trial in candidates:
+            if not self._is_starting(trial):
+                chosen = trial
                 break
+            starting = starting or trial
         else:
-            return None
-        pending.discard(trial)
-        self.paused_actors.forget(trial)
+            chosen = starting
+            if chosen is None or not controller._search_alg.is_finished():
+                # The next trial can use the actor, and does not have to wait for one.
+                return None
+        pending.discard(chosen)
+        self.paused_actors.forget(chosen)
         # It may never have asked for an actor.
-        trial.init_local_path()
-        controller._mark_trial_to_checkpoint(trial)
-        return trial
+        chosen.init_local_path()
+        controller._mark_trial_to_checkpoint(chosen)
+        return chosen
+
+    def _is_starting(self, trial: Trial) -> bool:
+        """Whether a trial has got its slot, and its actor is on its way."""
+        controller = self._controller
+        tracked_actor = controller._trial_to_actor.get(trial)
+        return tracked_actor is not None and controller._actor_manager.is_actor_started(
+            tracked_actor
+        )
 
     # Paused trials
 

@@ -5,40 +5,51 @@ controller, so that it can be tested by itself.
 """
 
 import math
-from typing import Hashable, Iterable, List, Tuple, TypeVar
+from typing import Hashable, Iterable, List, Optional, Tuple, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+
+
+def has_diverged(score: Optional[float]) -> bool:
+    """Return whether a score says that training has gone wrong.
+
+    Args:
+        score: The last score of a trial. None if it has none yet.
+
+    Returns:
+        Whether it is NaN.
+    """
+    return score is not None and math.isnan(score)
 
 
 def quantiles(
     scores: Iterable[Tuple[K, float]], fraction: float
 ) -> Tuple[List[K], List[K]]:
-    """Return the losers and the winners of a population.
+    """Return the bottom and the top of a population.
 
-    A score that is not a number is worse than all others, and always a loser's.
+    Members whose score is NaN are in neither, and do not count in their size.
 
     Args:
         scores: Pairs of member and score. Of equal scores, the later one is the better.
-        fraction: The fraction of the population that loses, and that wins.
+        fraction: The fraction of the population in each of the two.
 
     Returns:
-        The losers, from the worst up, and the winners, up to the best. Both are empty
-        if nobody could clone or be cloned.
+        The bottom, from the worst up, and the top, up to the best. Both are empty if
+        there is nobody to compare with. A single member is the top, and nobody the
+        bottom, if all others have diverged.
     """
-    ranked = sorted(
-        scores,
-        key=lambda item: (0, 0) if math.isnan(item[1]) else (1, item[1]),
-    )
-    if len(ranked) <= 1 or fraction == 0:
+    scores = list(scores)
+    ranked = [item for item in scores if not math.isnan(item[1])]
+    ranked.sort(key=lambda item: item[1])
+    members = [member for member, _ in ranked]
+    if fraction == 0 or len(scores) <= 1:
         return [], []
+    if len(members) == 1:
+        return [], members
     # Rounded, as 30 * 0.1 is a little more than 3.
-    size = max(1, math.ceil(round(len(ranked) * fraction, 9)))
-    size = min(size, len(ranked) // 2)
-    num_nan = sum(math.isnan(score) for _, score in ranked)
-    winners = [k for k, score in ranked[len(ranked) - size :] if not math.isnan(score)]
-    if not winners:
-        return [], []
-    return [k for k, _ in ranked[: max(size, num_nan)]], winners
+    size = max(1, math.ceil(round(len(members) * fraction, 9)))
+    size = min(size, len(members) // 2)
+    return members[:size], members[len(members) - size :]
 
 
 def next_sync_time(sync: float, interval: float, times: Iterable[float]) -> float:
