@@ -15,16 +15,12 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-
-def load_backend():
-    spec = importlib.util.spec_from_file_location(
-        "ray_wheel_backend", ROOT / "setup.py"
-    )
-    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from build_backend.errors import BuildError  # noqa: E402
+from build_backend.fetch import fetch_upstream  # noqa: E402
+from build_backend.tree import HERE  # noqa: E402
+from build_backend.wheel import make_wheel  # noqa: E402
 
 
 def seconds(call, *arguments) -> float:
@@ -33,10 +29,10 @@ def seconds(call, *arguments) -> float:
     return time.perf_counter() - begin
 
 
-def build(backend, folder: Path) -> str:
+def build(folder: Path) -> str:
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
-        backend.make_wheel(backend.HERE, folder)
+        make_wheel(HERE, folder)
     return said.getvalue().strip()
 
 
@@ -53,10 +49,9 @@ def main() -> None:
         parser.error(f"--rounds {rounds}: give 1 or more")
     if importlib.util.find_spec("wheel") is None:
         sys.exit(f"error: run `{sys.executable} -m pip install wheel` first")
-    backend = load_backend()
     try:
-        name, data = backend.fetch_upstream(backend.HERE)
-    except backend.BuildError as e:
+        name, data = fetch_upstream(HERE)
+    except BuildError as e:
         sys.exit(f"error: {e}")
     times = {"build": [], "wheel unpack": [], "wheel pack": []}
     phases = ""
@@ -68,7 +63,7 @@ def main() -> None:
         for n in range(rounds):
             place = folder / str(n)
             begin = time.perf_counter()
-            phases = build(backend, place / "built")
+            phases = build(place / "built")
             times["build"].append(time.perf_counter() - begin)
             unpack = ("unpack", "--dest", place, upstream)
             times["wheel unpack"].append(seconds(wheel, *unpack))

@@ -2,28 +2,17 @@
 
 import base64
 import hashlib
-import importlib.util
 import os
 import shutil
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
+from build_backend.tree import Tree
+from ci.lib.git import scratch_repository
+from ci.lib.series import slug
+
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def load(name: str, path: Path):
-    """Import a file that is not on the path, once."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
-patch_series = load("patch_series", ROOT / "ci" / "patch_series.py")
-backend = patch_series.backend
 
 VERSION = "1.2.3"
 ANY = "py3-none-any"
@@ -99,11 +88,13 @@ def make_tree(folder: Path, tags=(ANY,), cached: bool = True, files=FILES):
     Returns:
         The tree.
     """
-    tree = backend.Tree(folder / "tree")
+    tree = Tree(folder / "tree")
     tree.patches.mkdir(parents=True)
     tree.new_files.mkdir()
     for name in ("setup.py", "pyproject.toml", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, tree.root / name)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "build_backend", tree.root / "build_backend", ignore=ignored)
     tree.series.write_bytes(b"")
     wheels = [make_wheel(folder / "index", tag, files) for tag in tags]
     pin(tree, wheels)
@@ -139,7 +130,7 @@ def add_new_file(tree, name: str, text: str) -> Path:
 
 def make_diff(path: str, before: str, after: str) -> str:
     """Return git's diff of two texts, as a patch has it."""
-    with patch_series.scratch_repository() as git:
+    with scratch_repository() as git:
         trees = []
         for text in (before, after):
             blob = git.text("hash-object", "-w", "--stdin", stdin=text.encode())
@@ -167,7 +158,7 @@ def add_patch(tree, subject: str, changes, header: str = HEADER) -> Path:
         make_diff(path, before, before.replace(old, new))
         for path, (before, old, new) in sorted(changes.items())
     )
-    path = tree.patches / patch_series.slug(subject)
+    path = tree.patches / slug(subject)
     path.write_bytes((header.format(subject=subject) + diff).encode())
     with open(tree.series, "ab") as series:
         series.write(f"{path.name}\n".encode())

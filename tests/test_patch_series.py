@@ -3,6 +3,7 @@
 import difflib
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -17,12 +18,18 @@ from made_up_release import (
     NUMBERS,
     NUMBERS_PATH,
     ROOT,
-    backend,
-    patch_series,
     run_git,
 )
 
-BuildError = backend.BuildError
+from build_backend.errors import BuildError
+from build_backend.patching import apply_patch, parse_patch
+from build_backend.tree import HERE
+from ci.commands import patch as command
+from ci.lib.checkout import checkout, checkout_folder, export, rebase
+from ci.lib.git import Git
+from ci.lib.series import slug
+from ci.lib.verify import verify
+
 FIRST = "tune-right-the-fifteenth-number.patch"
 SECOND = "tune-add-to-the-sixteenth.patch"
 
@@ -38,8 +45,8 @@ def tree(tmp_path):
 @pytest.fixture
 def laid(tree):
     """Lay the checkout, and return its folder."""
-    patch_series.checkout(tree)
-    return patch_series.checkout_folder(tree)
+    checkout(tree)
+    return checkout_folder(tree)
 
 
 def stored(tree):
@@ -94,8 +101,8 @@ LINES = "a\nb\nc\nd\ne\n"
 
 
 def apply(diff, text):
-    patch = backend.parse_patch("x.patch", f"diff --git a/{X} b/{X}\n{diff}")
-    return backend.apply_patch(patch, {X: text})[X]
+    patch = parse_patch("x.patch", f"diff --git a/{X} b/{X}\n{diff}")
+    return apply_patch(patch, {X: text})[X]
 
 
 @pytest.mark.parametrize(
@@ -167,14 +174,14 @@ def test_mismatch_is_named(hunks, said):
 )  # fmt: skip
 def test_patch_that_does_more_than_edit_is_refused(diff, said):
     with pytest.raises(BuildError, match=said):
-        backend.parse_patch("x.patch", diff)
+        parse_patch("x.patch", diff)
 
 
 def test_unknown_file_is_named():
     diff = f"diff --git a/{X} b/{X}\n{HEAD}@@ -1 +1 @@\n-a\n+b\n"
-    patch = backend.parse_patch("x.patch", diff)
+    patch = parse_patch("x.patch", diff)
     with pytest.raises(BuildError, match=f"x.patch: upstream has no file {X}"):
-        backend.apply_patch(patch, {})
+        apply_patch(patch, {})
 
 
 def test_removed_lines_that_look_like_headers_are_lines():
@@ -223,7 +230,7 @@ def test_new_files_are_linked_and_ignored(tree, laid):
     assert run_git(laid, "status", "--porcelain") == ""
     made_up.add_new_file(tree, "ray/tune/box/more.py", "")
     (tree.new_files / "ray/tune/extra.py").unlink()
-    patch_series.checkout(tree)
+    checkout(tree)
     assert not link.is_symlink()
     assert (laid / "python/ray/tune/box/more.py").is_symlink()
     assert run_git(laid, "status", "--porcelain") == ""
@@ -231,14 +238,14 @@ def test_new_files_are_linked_and_ignored(tree, laid):
 
 def test_checkout_twice_gives_the_same_commits(tree, laid):
     before = run_git(laid, "rev-parse", "HEAD")
-    patch_series.checkout(tree)
+    checkout(tree)
     assert run_git(laid, "rev-parse", "HEAD") == before
 
 
 def test_checkout_follows_the_series(tree, laid):
     tree.series.write_text(FIRST + "\n")
     (tree.patches / SECOND).unlink()
-    patch_series.checkout(tree)
+    checkout(tree)
     assert "n16 = 16\n" in (laid / NUMBERS_PATH).read_text()
     assert run_git(laid, "rev-list", "--count", "HEAD").strip() == "2"
 
@@ -248,7 +255,7 @@ def test_checkout_of_a_bad_series_leaves_what_was_there(tree, laid):
     path = tree.patches / SECOND
     path.write_text(path.read_text().replace("-n16 = 16", "-n16 = 17"))
     with pytest.raises(BuildError, match=f"{SECOND}: hunk 1 of {NUMBERS_PATH}"):
-        patch_series.checkout(tree)
+        checkout(tree)
     assert run_git(laid, "rev-parse", "HEAD") == before
     assert run_git(laid, "status", "--porcelain") == ""
 
@@ -257,32 +264,32 @@ def test_first_checkout_of_a_bad_series_leaves_nothing(tree):
     path = tree.patches / SECOND
     path.write_text(path.read_text().replace("-n16 = 16", "-n16 = 17"))
     with pytest.raises(BuildError):
-        patch_series.checkout(tree)
+        checkout(tree)
     assert [p.name for p in (tree.root / "build").iterdir()] == ["upstream"]
 
 
 def test_folder_that_is_no_checkout_is_not_touched(tree):
-    folder = patch_series.checkout_folder(tree)
+    folder = checkout_folder(tree)
     folder.mkdir(parents=True)
     (folder / "notes.txt").write_text("mine")
     with pytest.raises(BuildError, match="in the way"):
-        patch_series.checkout(tree, force=True)
+        checkout(tree, force=True)
     assert (folder / "notes.txt").read_text() == "mine"
 
 
 def test_new_file_that_upstream_has_is_refused(tree):
     made_up.add_new_file(tree, "ray/tune/names.py", "")
     with pytest.raises(BuildError, match="python/ray/tune/names.py is a file that up"):
-        patch_series.checkout(tree)
+        checkout(tree)
 
 
 def test_checkout_keeps_uncommitted_work(tree, laid):
     edit(laid, NUMBERS_PATH, "n2 = 2", "n2 = 0")
     (laid / "python/ray/tune/new.py").write_text("")
     with pytest.raises(BuildError, match="uncommitted changes.*--force"):
-        patch_series.checkout(tree)
+        checkout(tree)
     assert "n2 = 0" in (laid / NUMBERS_PATH).read_text()
-    said = patch_series.checkout(tree, force=True)
+    said = checkout(tree, force=True)
     [branch] = re.findall(r"branch (saved-\w+)", "\n".join(said))
     assert "n2 = 2" in (laid / NUMBERS_PATH).read_text()
     assert not (laid / "python/ray/tune/new.py").exists()
@@ -294,23 +301,23 @@ def test_checkout_keeps_unexported_commits(tree, laid):
     commit_change(laid)
     tip = run_git(laid, "rev-parse", "HEAD").strip()
     with pytest.raises(BuildError, match="HEAD has commits that are not in patches/"):
-        patch_series.checkout(tree)
+        checkout(tree)
     run_git(laid, "checkout", "--quiet", "--detach", "refs/patches/laid")
     with pytest.raises(BuildError, match="heads/patches has commits"):
-        patch_series.checkout(tree)
+        checkout(tree)
     assert run_git(laid, "rev-parse", "patches").strip() == tip
-    said = patch_series.checkout(tree, force=True)
+    said = checkout(tree, force=True)
     assert any(f"saved-{tip[:12]}" in line for line in said)
     assert run_git(laid, "rev-parse", f"saved-{tip[:12]}").strip() == tip
 
 
 def test_checkout_after_export_needs_no_force(tree, laid):
     commit_change(laid)
-    patch_series.export(tree)
-    patch_series.checkout(tree)
+    export(tree)
+    checkout(tree)
     # The same commits made anew, as a rebase does, are no work that could be lost.
     run_git(laid, "commit", "--quiet", "--amend", "--no-edit")
-    patch_series.checkout(tree)
+    checkout(tree)
 
 
 def test_checkout_in_the_middle_of_a_rebase_is_refused(tree, laid):
@@ -322,11 +329,11 @@ def test_checkout_in_the_middle_of_a_rebase_is_refused(tree, laid):
         GIT_SEQUENCE_EDITOR="sed -i.bak s/^pick/edit/",
     )
     with pytest.raises(BuildError, match="rebase is under way"):
-        patch_series.checkout(tree)
+        checkout(tree)
     with pytest.raises(BuildError, match="rebase is under way"):
-        patch_series.export(tree)
-    patch_series.checkout(tree, force=True)
-    assert patch_series.unfinished_operation(patch_series.Git(laid)) is None
+        export(tree)
+    checkout(tree, force=True)
+    assert Git(laid).operation() is None
     assert run_git(laid, "rev-parse", "HEAD") == run_git(
         laid, "rev-parse", "refs/patches/laid"
     )
@@ -338,7 +345,7 @@ def test_checkout_in_the_middle_of_a_rebase_is_refused(tree, laid):
 def test_export_changes_nothing_when_nothing_changed(tree, laid):
     before = stored(tree)
     times = {path: path.stat().st_mtime_ns for path in tree.patches.iterdir()}
-    assert patch_series.export(tree) == ["2 patches, 0 files changed"]
+    assert export(tree) == ["2 patches, 0 files changed"]
     assert stored(tree) == before
     assert times == {path: path.stat().st_mtime_ns for path in tree.patches.iterdir()}
 
@@ -346,7 +353,7 @@ def test_export_changes_nothing_when_nothing_changed(tree, laid):
 def test_export_writes_a_new_commit(tree, laid):
     before = stored(tree)
     commit_change(laid)
-    patch_series.export(tree)
+    export(tree)
     after = stored(tree)
     name = "tune-right-the-second-number.patch"
     assert after.pop("series") == f"{FIRST}\n{SECOND}\n{name}\n".encode()
@@ -359,13 +366,13 @@ def test_export_writes_a_new_commit(tree, laid):
     )
     assert "\nSubject: tune: right the second number\n\nIt was wrong" in text
     assert text.endswith("@@ -1,3 +1,3 @@\n n1 = 1\n-n2 = 2\n+n2 = 0\n n3 = 3\n")
-    assert patch_series.verify(tree) == []
+    assert verify(tree) == []
 
 
 def test_export_removes_and_renames(tree, laid):
     run_git(laid, "reset", "--quiet", "--hard", "HEAD~1")
     run_git(laid, "commit", "--quiet", "--amend", "-m", "tune: another subject")
-    said = patch_series.export(tree)
+    said = export(tree)
     assert set(stored(tree)) == {"series", "upstream.txt", "tune-another-subject.patch"}
     assert tree.series.read_text() == "tune-another-subject.patch\n"
     assert f"removed: patches/{FIRST}" in said
@@ -376,7 +383,7 @@ def test_export_follows_the_order_of_commits(tree, laid):
     commit_change(laid)
     edit(laid, CONFIG_PATH, "return 1", "return 7")
     run_git(laid, "commit", "--quiet", "--all", "-m", "air: a later one")
-    patch_series.export(tree)
+    export(tree)
     names = ["tune-right-the-second-number.patch", "air-a-later-one.patch"]
     assert tree.series.read_text().split() == names
 
@@ -393,13 +400,13 @@ def test_author_and_date_survive(tree, laid, zone):
     )
     form = "--format=%an|%ae|%ad|%B"
     before = run_git(laid, "log", "-1", "--date=raw", form)
-    patch_series.export(tree)
+    export(tree)
     exported = stored(tree)
     (tree.root / "build/ray").rename(tree.root / "build/old")
-    patch_series.checkout(tree)
+    checkout(tree)
     assert run_git(laid, "log", "-1", "--date=raw", form) == before
     assert before.startswith(f"Jürgen Ørsted, DSc|jo@example.org|1700000000 {zone}|")
-    patch_series.export(tree)
+    export(tree)
     assert stored(tree) == exported
 
 
@@ -444,7 +451,7 @@ def test_export_does_not_depend_on_configuration(
     tree, laid, tmp_path, monkeypatch, place
 ):
     commit_change(laid, GIT_AUTHOR_NAME="Jürgen", GIT_AUTHOR_DATE="1700000000 +0100")
-    patch_series.export(tree)
+    export(tree)
     before = stored(tree)
     home = tmp_path / "home"
     home.mkdir()
@@ -460,30 +467,30 @@ def test_export_does_not_depend_on_configuration(
     monkeypatch.setenv("GIT_AUTHOR_NAME", "Somebody else")
     monkeypatch.setenv("LANG", "C")
     monkeypatch.setenv("TZ", "Asia/Kathmandu")
-    patch_series.export(tree)
+    export(tree)
     assert stored(tree) == before
-    patch_series.checkout(tree)
-    assert patch_series.verify(tree) == []
+    checkout(tree)
+    assert verify(tree) == []
 
 
 def test_export_from_another_clone(tree, tmp_path):
     clone = plain_clone(tree, tmp_path)
-    patch_series.export(tree, clone)
+    export(tree, clone)
     assert tree.series.read_text() == "tune-right-the-second-number.patch\n"
-    assert patch_series.verify(tree) == []
+    assert verify(tree) == []
     # The checkout made of it gives the same files and patches.
-    patch_series.checkout(tree)
+    checkout(tree)
     before = stored(tree)
-    patch_series.export(tree)
+    export(tree)
     assert stored(tree) == before
 
 
 def test_export_of_another_revision(tree, tmp_path):
     clone = plain_clone(tree, tmp_path)
-    patch_series.export(tree, clone, rev="HEAD~1")
+    export(tree, clone, rev="HEAD~1")
     assert tree.series.read_text() == ""
     with pytest.raises(BuildError, match="no git repository with a commit nowhere"):
-        patch_series.export(tree, clone, rev="nowhere")
+        export(tree, clone, rev="nowhere")
 
 
 @pytest.mark.parametrize(
@@ -502,23 +509,23 @@ def test_clone_of_something_else_is_refused(tree, tmp_path, change, said):
     run_git(clone, "commit", "--quiet", "--amend", "--no-edit")
     before = stored(tree)
     with pytest.raises(BuildError, match=f"first commit .*{said}"):
-        patch_series.export(tree, clone)
+        export(tree, clone)
     assert stored(tree) == before
 
 
 def test_folder_without_a_repository_is_refused(tree, tmp_path):
     with pytest.raises(BuildError, match="nowhere is no git repository"):
-        patch_series.export(tree, tmp_path / "nowhere")
+        export(tree, tmp_path / "nowhere")
     with pytest.raises(BuildError, match="lay it with `ci/patch checkout`"):
-        patch_series.export(tree)
+        export(tree)
 
 
 def test_export_refuses_uncommitted_changes(tree, laid):
     before = stored(tree)
     (laid / "python/ray/tune/new.py").write_text("")
     with pytest.raises(BuildError, match="new.py.*belong in python/"):
-        patch_series.export(tree)
-    patch_series.export(tree, force=True)
+        export(tree)
+    export(tree, force=True)
     assert stored(tree) == before
 
 
@@ -526,9 +533,9 @@ def test_export_does_not_undo_what_others_did_to_patches(tree, laid):
     (tree.patches / SECOND).unlink()
     tree.series.write_text(FIRST + "\n")
     with pytest.raises(BuildError, match="patches/ has changed since"):
-        patch_series.export(tree)
+        export(tree)
     assert not (tree.patches / SECOND).exists()
-    patch_series.export(tree, force=True)
+    export(tree, force=True)
     assert (tree.patches / SECOND).exists()
 
 
@@ -559,9 +566,9 @@ def bad_message(message):
         (bad_merge, "is a merge; a series is linear"),
         (bad_empty, r"\(tune: nothing\) changes nothing"),
         (bad_message("tune: add to the sixteenth"), "two commits would be tune-add-to"),
-        (bad_message("tune: two\nlines\n\nBody."), "subject is more than one line"),
-        (bad_message("tune: x\n\nAbove\n---\nbelow"), "line '---' in its body"),
-        (bad_message("tune: x\n\ndiff -u a b\n"), "'diff -u a b' in its body"),
+        (bad_message("tune: two\nlines\n\nBody."), "needs a subject, of one line"),
+        (bad_message("tune: x\n\nAbove\n---\nbelow"), "come back.* line such as `---`"),
+        (bad_message("tune: x\n\ndiff -u a b\n"), "does not come back.*`diff ...`"),
         (bad_message("...\n\nBody."), "no word to name a patch after"),
         (bad_message("tune: x\n\nFrom: you@example.org\n\nBody"), "does not come back"),
     ],
@@ -570,7 +577,7 @@ def test_commits_that_are_no_patches_are_refused(tree, laid, change, said):
     before = stored(tree)
     change(laid)
     with pytest.raises(BuildError, match=said):
-        patch_series.export(tree)
+        export(tree)
     assert stored(tree) == before
 
 
@@ -596,7 +603,7 @@ def test_git_am_makes_the_same_tree_of_the_patches(tree, laid, tmp_path):
     ],
 )
 def test_file_name_is_made_of_the_subject(subject, name):
-    assert patch_series.slug(subject) == name + ".patch"
+    assert slug(subject) == name + ".patch"
 
 
 # Another release
@@ -613,72 +620,72 @@ def test_commits_are_carried_over_to_another_release(tree, laid):
     before = run_git(laid, "log", "-2", who)
     pin_next_release(tree, "n0 = 0\n" + NUMBERS)
     with pytest.raises(BuildError, match=f"{FIRST}: hunk 1 .* does not match"):
-        patch_series.checkout(tree)
-    patch_series.rebase(tree)
+        checkout(tree)
+    rebase(tree)
     assert run_git(laid, "log", "-2", who) == before
-    patch_series.export(tree)
+    export(tree)
     assert "@@ -15,3 +15,3 @@" in (tree.patches / FIRST).read_text()
-    assert patch_series.verify(tree) == []
-    assert "already" in patch_series.rebase(tree)[0]
-    patch_series.checkout(tree)
+    assert verify(tree) == []
+    assert "already" in rebase(tree)[0]
+    checkout(tree)
 
 
 def test_patch_that_upstream_has_taken_is_dropped(tree, laid):
     config = FILES["ray/air/config.py"].replace("return 2", "return 3")
     pin_next_release(tree, CHANGED_NUMBERS, **{"ray/air/config.py": config})
-    patch_series.rebase(tree)
-    patch_series.export(tree)
+    rebase(tree)
+    export(tree)
     assert tree.series.read_text() == SECOND + "\n"
-    assert patch_series.verify(tree) == []
+    assert verify(tree) == []
 
 
 def test_carrying_over_can_be_taken_back(tree, laid):
     before = stored(tree)
     pin_next_release(tree, NUMBERS.replace("n15 = 15", "n15 = 99"))
     with pytest.raises(BuildError, match="rebase --abort"):
-        patch_series.rebase(tree)
+        rebase(tree)
     run_git(laid, "rebase", "--abort")
     with pytest.raises(BuildError, match="rebase --abort"):
-        patch_series.rebase(tree)
+        rebase(tree)
     run_git(laid, "rebase", "--abort")
     (tree.patches / "upstream.txt").write_bytes(before["upstream.txt"])
-    patch_series.export(tree)
-    patch_series.checkout(tree)
+    export(tree)
+    checkout(tree)
     assert stored(tree) == before
 
 
 def test_conflict_is_left_to_the_person(tree, laid):
     pin_next_release(tree, NUMBERS.replace("n15 = 15", "n15 = 99"))
     with pytest.raises(BuildError, match="(?s)could not apply.*ci/patch export"):
-        patch_series.rebase(tree)
+        rebase(tree)
     with pytest.raises(BuildError, match="under way"):
-        patch_series.rebase(tree)
+        rebase(tree)
     with pytest.raises(BuildError, match="under way"):
-        patch_series.export(tree)
+        export(tree)
     text = re.sub(
         r"(?s)<<<<<<<.*>>>>>>>[^\n]*\n", "n15 = 0\n", (laid / NUMBERS_PATH).read_text()
     )
     (laid / NUMBERS_PATH).write_text(text)
     run_git(laid, "add", "--all")
     run_git(laid, "rebase", "--continue", GIT_EDITOR="true")
-    patch_series.export(tree)
+    export(tree)
     assert "-n15 = 99\n" in (tree.patches / FIRST).read_text()
 
 
 def test_nothing_to_carry_over_is_said(tree):
     with pytest.raises(BuildError, match="while the old release is still pinned"):
-        patch_series.rebase(tree)
+        rebase(tree)
 
 
 # Verify
 
 
 def test_good_series_has_no_faults(tree):
-    assert patch_series.verify(tree) == []
+    assert verify(tree) == []
 
 
 def test_empty_series_has_no_faults(tmp_path):
-    assert patch_series.verify(made_up.make_tree(tmp_path)) == []
+    assert verify(made_up.make_tree(tmp_path)) == []
 
 
 def replace(old, new, name=FIRST):
@@ -749,15 +756,16 @@ def new_subject(subject):
             "listed twice",
         ),
         (lambda t: t.series.unlink(), "series is missing"),
-        (lambda t: (t.patches / "x.orig").write_text(""), "x.orig is no patch"),
+        (lambda t: (t.patches / "x.orig").write_text(""), "x.orig is not a patch"),
         (lambda t: t.pin.unlink(), "upstream.txt is missing"),
         (
             new_subject("tune: another subject"),
             "its name is tune-another-subject.patch",
         ),
         (new_subject("tune: " + "long " * 20), "keep to 72"),
-        (new_subject("Right the number"), "does not start with its area"),
-        (new_subject("[tune] Right it"), r"`git am` drops the \[...\]"),
+        (new_subject("Right the number"), r"not have the form `\[tune\] Fix X when Y`"),
+        (new_subject("[tune] right it"), r"not have the form `\[tune\] Fix X when Y`"),
+        (new_subject("[core] Right it"), r"not have the form `\[tune\] Fix X when Y`"),
         (new_subject("tune: right it."), "ends with a full stop"),
         (new_subject("fixup! tune: right it"), "--autosquash"),
         (replace("Subject: tune: right", "X: "), "header has no subject"),
@@ -769,7 +777,12 @@ def new_subject(subject):
         (replace(BUG, "Bug: 12\n"), "`Bug: 12` is neither"),
         (replace("Forwarded: no\n", ""), "has 0 `Forwarded:` lines"),
         (replace("Forwarded: no", "Forwarded: maybe"), "`Forwarded: maybe` is not"),
-        (wide_context, f"hunk 1 of {CONFIG_PATH}|hunk 1 of .*more than one line of"),
+        (replace("Forwarded: no\n", "Forwarded: no\nTests:\n"), "names no test"),
+        (
+            replace("Forwarded: no\n", "Forwarded: no\nTests: tests/test_gone.py::x\n"),
+            "`Tests: tests/test_gone.py::x`: there is no such file",
+        ),
+        (wide_context, f"{FIRST}: export would change it"),
         (
             replace("\n n14 = 14", "\n n14 = 13"),
             "hunk 1 of .*numbers.py does not match",
@@ -803,10 +816,33 @@ def new_subject(subject):
 )
 def test_each_fault_is_told(tree, change, said, capsys):
     change(tree)
-    faults = patch_series.verify(tree)
+    faults = verify(tree)
     assert any(re.search(said, fault) for fault in faults), faults
-    assert patch_series.main(["verify"], tree) == 1
+    assert command.main(["verify"], tree) == 1
     assert re.search(said, capsys.readouterr().err)
+
+
+UPSTREAM_FORM = """\
+[tune] Fix the second number when it is asked for
+
+It was wrong, as its users found. This is the right one.
+
+Bug: none
+Forwarded: no
+Tests: tests/test_numbers.py::test_second, tests/test_numbers.py
+"""
+
+
+def test_subject_and_fields_of_upstreams_form(tree, laid):
+    (tree.root / "tests").mkdir()
+    (tree.root / "tests" / "test_numbers.py").write_text("")
+    commit_change(laid, UPSTREAM_FORM)
+    export(tree)
+    name = "tune-fix-the-second-number-when-it-is-asked-for.patch"
+    assert tree.series.read_text() == f"{FIRST}\n{SECOND}\n{name}\n"
+    assert verify(tree) == []
+    checkout(tree)
+    assert run_git(laid, "log", "-1", "--format=%B").strip() == UPSTREAM_FORM.strip()
 
 
 def test_two_changes_two_lines_apart_share_their_context(tmp_path):
@@ -817,14 +853,14 @@ def test_two_changes_two_lines_apart_share_their_context(tmp_path):
         {NUMBERS_PATH: (NUMBERS, "n5 = 5\nn6 = 6\nn7 = 7\nn8 = 8\n",
                         "n5 = 0\nn6 = 6\nn7 = 7\nn8 = 0\n")},
     )  # fmt: skip
-    assert patch_series.verify(tree) == []
+    assert verify(tree) == []
 
 
 def test_faults_are_all_told_at_once(tree):
     replace(BUG, "")(tree)
     replace("Forwarded: no\n", "", SECOND)(tree)
     (tree.patches / "x.orig").write_text("")
-    assert len(patch_series.verify(tree)) == 3
+    assert len(verify(tree)) == 3
 
 
 # The command
@@ -832,10 +868,9 @@ def test_faults_are_all_told_at_once(tree):
 
 def run_command(tree, *arguments):
     """Run the command of a made-up tree, from a folder of its own."""
-    for name in ("patch", "patch_series.py"):
-        target = tree.root / "ci" / name
-        target.parent.mkdir(exist_ok=True)
-        target.write_bytes((ROOT / "ci" / name).read_bytes())
+    if not (tree.root / "ci").exists():
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "ci", tree.root / "ci", ignore=ignored)
     return subprocess.run(
         [sys.executable, str(tree.root / "ci/patch"), *arguments],
         cwd=tree.root.parent,
@@ -855,8 +890,8 @@ def test_command_runs_from_any_folder(tree):
 
 def test_command_says_what_is_wrong_and_fails(tree):
     (tree.patches / SECOND).unlink()
-    for command in ("verify", "checkout"):
-        done = run_command(tree, command)
+    for name in ("verify", "checkout"):
+        done = run_command(tree, name)
         assert done.returncode == 1
         assert f"there is no patches/{SECOND}" in done.stderr
         assert "Traceback" not in done.stderr
@@ -868,7 +903,7 @@ def test_command_is_executable():
 
 
 def test_series_of_this_repository_is_as_it_should_be():
-    assert patch_series.verify(backend.HERE) == []
+    assert verify(HERE) == []
 
 
 if __name__ == "__main__":

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "ci" / "lib"))
-
-import pull_request  # noqa: E402
+from ci.lib import pull_request
 
 
 def test_message_takes_the_form_of_upstream():

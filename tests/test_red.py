@@ -8,14 +8,12 @@ import os
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "ci" / "lib"))
-
-from red import Red, marked_files, wrong_reason  # noqa: E402
+from ci.lib import must_fail
+from ci.lib.console import ROOT
+from ci.lib.must_fail import MustFail, marked_files, wrong_reason
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -159,32 +157,28 @@ def _environment():
 
 
 def _run(folder):
-    red = Red(sys.executable, marked_files([folder]), folder, _environment())
-    red.run()
-    return red
+    run = MustFail(sys.executable, marked_files([folder]), folder, _environment())
+    run.run()
+    return run
 
 
 @pytest.fixture(scope="module")
 def made_up(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made-up")
     _write(folder, test_made_up=MADE_UP, test_uncollected=UNCOLLECTED)
-    import red as module
-
-    grace, module.GRACE_S = module.GRACE_S, 2
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(must_fail, "GRACE_S", 2)
         return _run(folder)
-    finally:
-        module.GRACE_S = grace
 
 
-def _verdicts(red, part):
-    return {v.test.partition("::")[2]: v for v in red.verdicts if part in v.test}
+def _verdicts(run, part):
+    return {v.test.partition("::")[2]: v for v in run.verdicts if part in v.test}
 
 
 def test_failures_of_the_right_kind_are_accepted(made_up):
     verdicts = _verdicts(made_up, "test_red_")
     assert len(verdicts) == 10
-    assert {name: v.how for name, v in verdicts.items() if not v.red} == {}
+    assert {name: v.how for name, v in verdicts.items() if not v.counts} == {}
     assert verdicts["test_red_timeout"].how == "timeout"
     assert verdicts["test_red_assert"].how.startswith("assert: one is not two")
     assert verdicts["test_red_exception"].how == "KeyError: 'trial'"
@@ -212,13 +206,13 @@ def test_failures_of_the_right_kind_are_accepted(made_up):
 )
 def test_what_proves_nothing_is_reported(made_up, test, how):
     verdict = _verdicts(made_up, "test_green_")[f"test_green_{test}"]
-    assert not verdict.red
+    assert not verdict.counts
     assert how in verdict.how
 
 
 def test_every_parameter_set_counts(made_up):
     verdicts = _verdicts(made_up, "test_mixed_")
-    assert {name: v.red for name, v in verdicts.items()} == {
+    assert {name: v.counts for name, v in verdicts.items()} == {
         "test_mixed_parametrized[1]": False,
         "test_mixed_parametrized[2]": True,
     }
@@ -256,7 +250,10 @@ def test_the_command_succeeds_when_all_is_red(tmp_path):
 @pytest.mark.parametrize(
     "text, said",
     [
-        ("import pytest\n@pytest.mark.fixes('ray#1')\ndef test_x(): pass\n", "NOT RED"),
+        (
+            "import pytest\n@pytest.mark.fixes('ray#1')\ndef test_x(): pass\n",
+            "NO PROOF",
+        ),
         ("import nix\n# pytest.mark.fixes\n", "NOT COLLECTED"),
         ("def test_x(): pass\n", "no test is marked fixes(...)"),
     ],

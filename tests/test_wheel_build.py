@@ -5,6 +5,7 @@ import csv
 import email
 import io
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -15,11 +16,17 @@ from pathlib import Path
 
 import made_up_release as made_up
 import pytest
-from made_up_release import ANY, FILES, ROOT, VERSION, backend
+from made_up_release import ANY, FILES, ROOT, VERSION
 
-BuildError = backend.BuildError
-Target = backend.Target
-LOCAL = f"{VERSION}+{backend.LOCAL_VERSION}"
+from build_backend import fetch, hooks, wheel
+from build_backend.errors import BuildError
+from build_backend.fetch import explain_download, fetch_upstream
+from build_backend.sdist import make_sdist
+from build_backend.target import Target, parse_target
+from build_backend.tree import HERE, LOCAL_VERSION, Tree, read_new_files, read_pin
+from build_backend.wheel import make_wheel
+
+LOCAL = f"{VERSION}+{LOCAL_VERSION}"
 INFO = f"ray-{LOCAL}.dist-info/"
 
 
@@ -41,7 +48,7 @@ def index(tmp_path, monkeypatch):
 
 def build(tree, **options):
     out = tree.root.parent / "out"
-    return out / backend.make_wheel(tree, out, **options)
+    return out / make_wheel(tree, out, **options)
 
 
 def left_over(tree):
@@ -64,7 +71,7 @@ def check_record(wheel: zipfile.ZipFile) -> None:
         assert int(size) == len(data), name
 
 
-INFO_END = f"+{backend.LOCAL_VERSION}.dist-info/"
+INFO_END = f"+{LOCAL_VERSION}.dist-info/"
 
 
 # What is in the wheel
@@ -163,7 +170,7 @@ def test_two_builds_give_the_same_bytes(tree, tmp_path):
     (other / "python/ray/tune/__pycache__/extra.cpython-311.pyc").write_bytes(b"x")
     (other / "python/ray/tune/.extra.py.swp").write_bytes(b"x")
     (other / "python/ray/tune/extra.py~").write_bytes(b"x")
-    assert build(backend.Tree(other)).read_bytes() == first
+    assert build(Tree(other)).read_bytes() == first
 
 
 def test_without_patches_and_new_files_only_the_version_changes(tmp_path):
@@ -197,7 +204,7 @@ def test_pip_installs_it(tree, tmp_path):
 @pytest.mark.parametrize("python", ["3.12", "312", "cp312", "py312"])
 def test_target_is_read_from_the_config_settings(python):
     settings = {"platform": "win_amd64", "python": python}
-    assert backend.parse_target(settings) == Target("win_amd64", (3, 12))
+    assert parse_target(settings) == Target("win_amd64", (3, 12))
 
 
 @pytest.mark.parametrize(
@@ -212,10 +219,10 @@ def test_target_is_read_from_the_config_settings(python):
 )
 def test_bad_config_settings_are_refused_by_name(settings, said):
     with pytest.raises(BuildError, match=said):
-        backend.parse_target(settings)
+        parse_target(settings)
     for hook in ("wheel", "editable", "sdist"):
         with pytest.raises(SystemExit, match=said):
-            getattr(backend, f"get_requires_for_build_{hook}")(settings)
+            getattr(hooks, f"get_requires_for_build_{hook}")(settings)
 
 
 TAGS = (
@@ -240,7 +247,7 @@ def test_wheel_of_another_target(
 ):
     tree = made_up.make_tree(tmp_path, tags=TAGS, cached=cached)
     if cached:
-        monkeypatch.setattr(backend, "download", None)
+        monkeypatch.setattr(fetch, "download", None)
     path = build(tree, target=Target(platform, python))
     assert path.name == f"ray-{LOCAL}-{tag}.whl"
 
@@ -261,7 +268,7 @@ def test_upstream_is_fetched_once(tmp_path, index, monkeypatch):
     tree = made_up.make_tree(tmp_path, cached=False)
     first = build(tree).read_bytes()
     assert [path.name for path in tree.cache.iterdir()] == [f"ray-{VERSION}-{ANY}.whl"]
-    monkeypatch.setattr(backend, "download", None)
+    monkeypatch.setattr(fetch, "download", None)
     assert build(tree).read_bytes() == first
 
 
@@ -306,8 +313,8 @@ def test_unreachable_index_is_named(tmp_path, index, monkeypatch):
 
 def test_interpreter_without_pip_is_told_apart(tmp_path):
     tree = made_up.make_tree(tmp_path)
-    said = backend.explain_download(
-        tree, backend.read_pin(tree.pin), Target(), "python: No module named pip\n"
+    said = explain_download(
+        tree, read_pin(tree.pin), Target(), "python: No module named pip\n"
     )
     assert sys.executable in said and "ensurepip" in said
 
@@ -319,7 +326,7 @@ def test_builds_at_the_same_time_do_not_disturb_each_other(tmp_path, index):
 
     def run(number):
         out = tmp_path / "out" / str(number)
-        results.append((out / backend.make_wheel(tree, out)).read_bytes())
+        results.append((out / make_wheel(tree, out)).read_bytes())
 
     threads = [threading.Thread(target=run, args=(n,)) for n in range(3)]
     for thread in threads:
@@ -367,8 +374,8 @@ def test_patch_that_does_not_match_is_named(tree):
     "series, said",
     [
         ("gone.patch\n", "series:1: there is no patches/gone.patch"),
-        ("../x.patch\n", r"series:1: '\.\./x\.patch' is no patch name"),
-        ("\n", "series:1: '' is no patch name"),
+        ("../x.patch\n", r"series:1: '\.\./x\.patch' is not a patch name"),
+        ("\n", "series:1: '' is not a patch name"),
     ],
 )
 def test_bad_series_is_refused(tree, series, said):
@@ -406,7 +413,7 @@ def test_new_file_outside_of_ray_is_refused(tree):
 
 def test_dangling_link_is_refused(tree):
     (tree.new_files / "ray/tune/dangling.py").symlink_to("nowhere")
-    with pytest.raises(BuildError, match="dangling.py is no file"):
+    with pytest.raises(BuildError, match="dangling.py is not a file"):
         build(tree)
 
 
@@ -416,7 +423,7 @@ def test_build_that_breaks_off_leaves_nothing(tree, monkeypatch):
 
     whole = build(tree)
     before = whole.read_bytes()
-    monkeypatch.setattr(backend.WheelWriter, "write_record", fail)
+    monkeypatch.setattr(wheel.WheelWriter, "write_record", fail)
     with pytest.raises(KeyboardInterrupt):
         build(tree)
     assert [path.name for path in whole.parent.iterdir()] == [whole.name]
@@ -428,35 +435,42 @@ def test_wheel_that_is_none_is_refused(tmp_path):
     [cached] = tree.cache.iterdir()
     cached.write_bytes(b"not a zip file")
     made_up.pin(tree, [cached])
-    with pytest.raises(BuildError, match=r"ray-1\.2\.3-py3-none-any\.whl is no wheel"):
+    with pytest.raises(
+        BuildError, match=r"ray-1\.2\.3-py3-none-any\.whl is not a wheel"
+    ):
         build(tree)
 
 
 def test_old_python_is_refused_by_name(monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 9, 18, "final", 0))
     with pytest.raises(SystemExit, match=r"Python 3\.9 is too old: Ray needs 3\.10"):
-        backend.get_requires_for_build_wheel()
+        runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
 
 
-@pytest.mark.parametrize(
-    "fault, said",
-    [
-        (ModuleNotFoundError("no unidiff", name="unidiff"), "needs unidiff, which"),
-        (OSError(28, "No space left on device", "x.whl"), "No space left.*'x.whl'"),
-    ],
-)
-def test_hooks_end_with_a_message(monkeypatch, tmp_path, fault, said):
+@pytest.mark.parametrize("door", ["setup.py", "ci/lib/launch.py", "ci/test"])
+def test_old_python_can_read_the_doors(door):
+    ast.parse((ROOT / door).read_text(), feature_version=(3, 4))
+
+
+def test_missing_requirement_is_named(tree):
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import setup"],
+        cwd=tree.root,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "the build needs packaging, which" in done.stderr
+
+
+def test_hooks_end_with_a_message(monkeypatch, tmp_path):
     def fail(*arguments, **options):
-        raise fault
+        raise OSError(28, "No space left on device", "x.whl")
 
-    monkeypatch.setattr(backend, "make_wheel", fail)
-    for hook in (backend.build_wheel, backend.build_editable):
-        with pytest.raises(SystemExit, match=said):
+    monkeypatch.setattr(hooks, "make_wheel", fail)
+    for hook in (hooks.build_wheel, hooks.build_editable):
+        with pytest.raises(SystemExit, match="No space left.*'x.whl'"):
             hook(str(tmp_path))
-
-
-def test_old_python_can_read_the_backend():
-    ast.parse((ROOT / "setup.py").read_text(), feature_version=(3, 7))
 
 
 def test_backend_is_no_script(tree):
@@ -470,7 +484,7 @@ def test_backend_is_no_script(tree):
 
 def test_sdist_has_all_that_a_build_needs(tree, tmp_path):
     first = build(tree).read_bytes()
-    name = backend.make_sdist(tree, tmp_path / "out")
+    name = make_sdist(tree, tmp_path / "out")
     assert name == f"ray-{LOCAL}.tar.gz"
     with tarfile.open(tmp_path / "out" / name) as tar:
         assert {n.split("/")[0] for n in tar.getnames()} == {f"ray-{LOCAL}"}
@@ -481,20 +495,20 @@ def test_sdist_has_all_that_a_build_needs(tree, tmp_path):
         else:
             tar.extractall(tmp_path / "unpacked")
     assert f"Name: ray\nVersion: {LOCAL}\n" in facts
-    unpacked = backend.Tree(tmp_path / "unpacked" / f"ray-{LOCAL}")
+    unpacked = Tree(tmp_path / "unpacked" / f"ray-{LOCAL}")
     shutil.copytree(tree.cache, unpacked.cache)
     assert build(unpacked).read_bytes() == first
 
 
 def test_two_sdists_are_the_same(tree, tmp_path):
-    paths = [tmp_path / n / backend.make_sdist(tree, tmp_path / n) for n in "ab"]
+    paths = [tmp_path / n / make_sdist(tree, tmp_path / n) for n in "ab"]
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
 def test_sdist_of_a_broken_tree_is_refused(tree, tmp_path):
     (tree.root / "LICENSE").unlink()
     with pytest.raises(BuildError, match="LICENSE is missing"):
-        backend.make_sdist(tree, tmp_path / "out")
+        make_sdist(tree, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -607,7 +621,7 @@ def test_editable_module_that_is_nowhere_is_missing(tree, tmp_path):
 
 def test_editable_install_is_for_the_running_interpreter():
     with pytest.raises(SystemExit, match="editable install for CPython 3.12 on win_a"):
-        backend.build_editable("out", {"platform": "win_amd64", "python": "3.12"})
+        hooks.build_editable("out", {"platform": "win_amd64", "python": "3.12"})
 
 
 # The real one
@@ -616,7 +630,7 @@ def test_editable_install_is_for_the_running_interpreter():
 @pytest.fixture(scope="module")
 def real_wheel(tmp_path_factory):
     out = tmp_path_factory.mktemp("real")
-    return out / backend.make_wheel(backend.HERE, out)
+    return out / make_wheel(HERE, out)
 
 
 def test_real_wheel_has_a_right_record_and_upstreams_extras(real_wheel):
@@ -626,8 +640,8 @@ def test_real_wheel_has_a_right_record_and_upstreams_extras(real_wheel):
         check_record(wheel)
         [name] = [n for n in wheel.namelist() if n.endswith(INFO_END + "METADATA")]
         metadata = email.message_from_bytes(wheel.read(name))
-    _, source = backend.fetch_upstream(backend.HERE)
-    pin = backend.read_pin(backend.HERE.pin)
+    _, source = fetch_upstream(HERE)
+    pin = read_pin(HERE.pin)
     with zipfile.ZipFile(io.BytesIO(source)) as upstream:
         before = email.message_from_bytes(
             upstream.read(f"ray-{pin.version}.dist-info/METADATA")
@@ -639,7 +653,7 @@ def test_real_wheel_has_a_right_record_and_upstreams_extras(real_wheel):
 
 def test_real_wheel_has_every_new_file(real_wheel):
     with zipfile.ZipFile(real_wheel) as wheel:
-        for name, path in backend.read_new_files(backend.HERE).items():
+        for name, path in read_new_files(HERE).items():
             assert wheel.read(name) == Path(path).read_bytes(), name
 
 

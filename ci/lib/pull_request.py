@@ -13,18 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.dont_write_bytecode = True
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ci"))
-
-from patch_series import (  # noqa: E402
-    BuildError,
-    Git,
-    backend,
-    lay,
-    read_patches,
-    upstream_files,
-)
+from build_backend.errors import BuildError
+from build_backend.tree import HERE, SOURCE_PREFIX, read_new_files
+from ci.lib.console import ROOT
+from ci.lib.git import Git
+from ci.lib.series import Upstream, lay_patches, lay_upstream, read_patches
 
 TESTS = "python/ray/tune/tests"
 # Tests of this repository's own tools, and their helpers.
@@ -273,13 +266,11 @@ def export(output):
     Args:
         output: The folder; what an earlier run has left there is replaced.
     """
-    tree = backend.HERE
-    version = backend.read_pin(tree.pin).version
-    files = upstream_files(tree)
-    patches = read_patches(tree)
+    upstream = Upstream.read(HERE)
+    patches = read_patches(HERE)
     new_files = {
-        backend.SOURCE_PREFIX + name: path.read_text()
-        for name, path in backend.read_new_files(tree).items()
+        SOURCE_PREFIX + name: path.read_text()
+        for name, path in read_new_files(HERE).items()
     }
     places = place_new_files(list(patches.values()), new_files)
     tests = read_tests()
@@ -289,9 +280,11 @@ def export(output):
         folder.mkdir()
         git = Git(folder)
         git.run("init", "--quiet", "--template=", "--initial-branch=laid")
-        laid = lay(git, version, files, patches)
-        git.run("checkout", "--quiet", "-B", "main", laid[0])
-        for index, commit in enumerate(laid[1:]):
+        base = lay_upstream(git, upstream)
+        lay_patches(git, upstream, patches)
+        laid = git.text("rev-list", "--reverse", f"{base}..HEAD").split()
+        git.run("checkout", "--quiet", "-B", "main", base)
+        for index, commit in enumerate(laid):
             git.run("checkout", "--quiet", commit, "--", ".")
             _write(folder, {p: t for p, t in new_files.items() if places[p] == index})
             author, date, text = git.text(
@@ -309,8 +302,8 @@ def export(output):
 
         shutil.rmtree(output, ignore_errors=True)
         output.mkdir(parents=True)
-        git.run("format-patch", "--quiet", "-o", str(output), f"{laid[0]}..main")
-        _check(git, laid[0], output)
+        git.run("format-patch", "--quiet", "-o", str(output), f"{base}..main")
+        _check(git, base, output)
 
     sizes = read_sizes()
     names = [Path(name).stem for name in tests if Path(name).match("test_*.py")]
@@ -328,7 +321,7 @@ def export(output):
     (output / "README.md").write_text(
         GUIDE.format(
             count=count,
-            version=version,
+            version=upstream.version,
             folder=output,
             by_hand="\nMarks that are left to take out by hand:\n"
             + "".join(f"- tests/{name}\n" for name in by_hand)

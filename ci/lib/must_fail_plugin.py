@@ -1,37 +1,46 @@
-"""A pytest plugin for `ci/red`: keeps the tests marked fixes(...), tells how they end.
+"""A pytest plugin that keeps the tests marked fixes(...) and tells how they end.
 
-What happens is written as lines of JSON to the file that RED_REPORT names, at once, so
-that whoever reads it knows where a run stood when it hung or crashed.
+What happens is written as lines of JSON to the file that MUST_FAIL_EVENTS names, at
+once, so that whoever reads it knows where a run stood when it hung or crashed.
 """
 
+import faulthandler
+import importlib.util
 import json
 import os
-import traceback
+import sys
 
 import pytest
 
+_DEFAULT_LIMIT_S, _GRACE_S = json.loads(os.environ["MUST_FAIL_LIMITS"])
+
 
 def _tell(**event):
-    with open(os.environ["RED_REPORT"], "a") as out:
-        out.write(json.dumps(event) + "\n")
+    with open(os.environ["MUST_FAIL_EVENTS"], "ab", buffering=0) as out:
+        out.write(json.dumps(event).encode() + b"\n")
+
+
+def _end_after(seconds):
+    """End the process after a while, whatever it does then."""
+    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "fixes(*names): see tests/conftest.py")
+    ray = importlib.util.find_spec("ray")
+    _tell(event="ray", folder=os.path.dirname(ray.origin) if ray else None)
+    _end_after(_DEFAULT_LIMIT_S)
 
 
 def pytest_collectreport(report):
     if report.failed:
-        _tell(
-            event="uncollected",
-            file=report.nodeid,
-            why=str(report.longrepr).strip().splitlines()[-1:],
-        )
+        why = str(report.longrepr).strip().splitlines()[-1:]
+        _tell(event="uncollected", file=report.nodeid, why=why)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    done = set(json.loads(os.environ.get("RED_DONE", "[]")))
+    done = set(json.loads(os.environ["MUST_FAIL_DONE"]))
     kept, dropped = [], []
     for item in items:
         marks = list(item.iter_markers("fixes"))
@@ -45,7 +54,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _limit(item):
-    """Returns the seconds that pytest-timeout grants a test, or None."""
+    """Return the seconds that pytest-timeout grants a test, or None."""
     marker = item.get_closest_marker("timeout")
     if marker is not None:
         limit = marker.args[0] if marker.args else marker.kwargs.get("timeout")
@@ -57,7 +66,9 @@ def _limit(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item, nextitem):
-    _tell(event="started", test=item.nodeid, limit=_limit(item))
+    limit = _limit(item)
+    _tell(event="started", test=item.nodeid, limit=limit)
+    _end_after((limit or _DEFAULT_LIMIT_S) + _GRACE_S)
     return (yield)
 
 
@@ -76,22 +87,20 @@ def _chain(error):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
+    if report.when != "setup":
+        _end_after(_DEFAULT_LIMIT_S)  # For what comes after the call.
     event = {
         "event": "finished",
-        "test": item.nodeid,
         "when": report.when,
         "outcome": report.outcome,
         "seconds": round(report.duration, 2),
     }
     if call.excinfo is not None:
         error = call.excinfo.value
-        frames = traceback.extract_tb(error.__traceback__)
         text = str(error)
         event.update(
             type=type(error).__name__,
             message=(text.strip().splitlines() or [""])[0][:200],
-            # Fixtures, tests and their helpers, as opposed to Ray and libraries.
-            raised_in=frames[-1].filename if frames else "",
             timeout=text.startswith("Timeout ") and type(error).__name__ == "Failed",
             chain=[
                 {

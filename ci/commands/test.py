@@ -5,24 +5,23 @@ import subprocess
 import sys
 import time
 
-import bazel_runner
-from environment import ROOT, exclusive, patched_environment, say, stock_environment
-from red_command import demand_red
+from ci.commands.red import demand_failures
+from ci.lib import bazel
+from ci.lib.console import ROOT, say
+from ci.lib.environments import patched_environment, stock_environment
 
 LOCKS = ("example", "test", "bohb")
-FOLDERS = ("python", "tests", "ci", "benchmarks", "bazel", "setup.py")
+FOLDERS = ("python", "tests", "ci", "build_backend", "benchmarks", "bazel", "setup.py")
 
 
 def main(args):
-    """Runs the checks, or with arguments pytest alone; returns the exit code."""
-    with exclusive():
-        environment = patched_environment(*LOCKS)
-        stock = None if args else stock_environment(*LOCKS)
+    """Run the checks, or with arguments pytest alone; return the exit code."""
+    environment = patched_environment(*LOCKS)
     if args:
         say("arguments were given: only pytest runs")
         return _pytest(environment, args)[0]
-
-    stages = []
+    stock = stock_environment(*LOCKS)
+    stages, closing = [], []
 
     def stage(name, function):
         say(name)
@@ -30,24 +29,28 @@ def main(args):
         failed = function()
         stages.append((name, time.monotonic() - start, failed))
 
-    closing = []
-
     def tests():
         code, line = _pytest(environment, [])
         closing.append(line)
         return code
 
-    def red():
+    def on_stock():
         env = stock.variables(RAY_UNDER_TEST="stock")
-        return demand_red(stock.python, [ROOT / "tests"], env)
+        return demand_failures(stock.python, [ROOT / "tests"], env)
 
-    files = lint_targets()
-    stage("ruff check", lambda: _ruff(environment, "check", *files))
-    stage("ruff format", lambda: _ruff(environment, "format", "--check", *files))
-    stage("ci/patch verify", lambda: _patch_verify(environment))
+    def ruff(*args):
+        files = lint_targets()
+        return environment.run(["-m", "ruff", *args, "--no-cache", *files], cwd=ROOT)
+
+    def verify():
+        return environment.run([str(ROOT / "ci" / "patch"), "verify"], cwd=ROOT)
+
+    stage("ruff check", lambda: ruff("check"))
+    stage("ruff format", lambda: ruff("format", "--check"))
+    stage("ci/patch verify", verify)
     stage("pytest", tests)
-    stage("the tests marked fixes(...), on stock Ray", red)
-    stage("bazel test", lambda: bazel_runner.test(environment))
+    stage("the tests marked fixes(...), on stock Ray", on_stock)
+    stage("bazel test", lambda: bazel.test(environment))
 
     print()
     for name, seconds, failed in stages:
@@ -58,7 +61,7 @@ def main(args):
 
 
 def lint_targets():
-    """Returns what ruff looks at: folders, and the Python scripts without suffix."""
+    """Return what ruff looks at: folders, and the Python scripts without suffix."""
     targets = [name for name in FOLDERS if (ROOT / name).exists()]
     for script in sorted((ROOT / "ci").iterdir()):
         if script.is_file() and not script.suffix:
@@ -68,18 +71,8 @@ def lint_targets():
     return targets
 
 
-def _ruff(environment, *args):
-    return environment.run(["-m", "ruff", *args, "--no-cache"], cwd=ROOT)
-
-
-def _patch_verify(environment):
-    return subprocess.call(
-        [str(ROOT / "ci" / "patch"), "verify"], cwd=ROOT, env=environment.variables()
-    )
-
-
 def _pytest(environment, args):
-    """Runs pytest; returns its exit code and its closing line."""
+    """Run pytest; return its exit code and its closing line."""
     # Paths among the arguments are those of the caller's folder.
     args = [_from_root(arg) for arg in args]
     process = subprocess.Popen(

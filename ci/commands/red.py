@@ -5,12 +5,15 @@ import os
 import time
 from pathlib import Path
 
-from environment import BUILD, ROOT, Failed, clean_environment, exclusive, say
-from red import SLOW_S, Red, marked_files
+from ci.lib.console import BUILD, ROOT, Failed, clean_environment, say
+from ci.lib.environments import stock_environment
+from ci.lib.must_fail import MustFail, marked_files
+
+SLOW_S = 20
 
 
 def main(args):
-    """Runs the command; returns its exit code."""
+    """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="ci/red", description=__doc__)
     parser.add_argument(
         "--python",
@@ -26,16 +29,13 @@ def main(args):
     if options.python:
         python, env = options.python, clean_environment()
     else:
-        from environment import stock_environment
-
-        with exclusive():
-            environment = stock_environment("example", "test", "bohb")
+        environment = stock_environment("example", "test", "bohb")
         python, env = environment.python, environment.variables(RAY_UNDER_TEST="stock")
-    return demand_red(python, paths or [ROOT / "tests"], env)
+    return demand_failures(python, paths or [ROOT / "tests"], env)
 
 
-def demand_red(python, paths, env):
-    """Runs the tests marked fixes(...) below `paths` and prints how they fared.
+def demand_failures(python, paths, env):
+    """Run the tests marked fixes(...) below `paths` and print how they fared.
 
     Args:
         python: The interpreter that has stock Ray.
@@ -53,38 +53,38 @@ def demand_red(python, paths, env):
     inside = all(file.is_relative_to(ROOT) for file in files)
     root = ROOT if inside else Path(os.path.commonpath([f.parent for f in files]))
     start = time.monotonic()
-    red = Red(python, files, root, env, tell=_print_verdict)
-    red.run()
-    wrong = [verdict for verdict in red.verdicts if not verdict.red]
-    slow = [verdict for verdict in red.verdicts if verdict.seconds > SLOW_S]
-    for file, why in red.uncollected:
+    run = MustFail(python, files, root, env, tell=_print_verdict)
+    run.run()
+    wrong = [verdict for verdict in run.verdicts if not verdict.counts]
+    for file, why in run.uncollected:
         print(f"NOT COLLECTED  {file}: {' '.join(why)}")
-    for verdict in slow:
-        print(f"slow: {verdict.test} takes {verdict.seconds:.0f} s on stock")
+    for verdict in run.verdicts:
+        if verdict.seconds > SLOW_S:
+            print(f"slow: {verdict.test} takes {verdict.seconds:.0f} s on stock")
     if wrong:
         print(f"\n{len(wrong)} prove nothing:")
         for verdict in wrong:
             _print_verdict(verdict)
-    if not red.verdicts:
+    if not run.verdicts:
         print("no test marked fixes(...) was run; pytest said:")
-        print("\n".join(f"    {line}" for line in red.output.splitlines()[-20:]))
+        print("\n".join(f"    {line}" for line in run.output.splitlines()[-20:]))
     log = BUILD / "log" / "red.txt"
     log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_text(red.output)
+    log.write_text(run.output)
     say(f"what pytest printed: {os.path.relpath(log)}")
     say(
-        f"{len(red.verdicts) - len(wrong)} of {len(red.verdicts)} tests marked "
+        f"{len(run.verdicts) - len(wrong)} of {len(run.verdicts)} tests marked "
         f"fixes(...) fail on stock Ray as they must "
         f"({time.monotonic() - start:.0f} s)"
     )
-    return 0 if red.verdicts and not wrong and not red.uncollected else 1
+    return 0 if run.verdicts and not wrong and not run.uncollected else 1
 
 
 def _print_verdict(verdict):
     names = ", ".join(verdict.names)
-    how = verdict.how[:90] if verdict.red else verdict.how
+    how = verdict.how[:90] if verdict.counts else verdict.how
     print(
-        f"{'red' if verdict.red else 'NOT RED':8}{verdict.seconds:6.1f} s  "
+        f"{'fails' if verdict.counts else 'NO PROOF':9}{verdict.seconds:6.1f} s  "
         f"{names:18} {verdict.test}: {how}",
         flush=True,
     )

@@ -1,0 +1,1 @@
+"""Commands that a person or CI runs, and the package that they share."""

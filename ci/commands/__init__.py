@@ -1,0 +1,1 @@
+"""What each command of ci/ does, a module per command."""
