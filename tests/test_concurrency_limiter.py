@@ -206,7 +206,7 @@ def test_limiter_around_a_searcher_with_a_limit_of_its_own():
             self.own_limit = max_concurrent
             return True
 
-        def on_trial_pause(self, trial_id):
+        def on_trial_pause(self, trial_id, result=None):
             self.paused = trial_id
 
     searcher = Own(own_limit=7)

@@ -45,7 +45,7 @@ class Suggestions(Searcher):
 
 
 class Told(Suggestions):
-    def on_trial_pause(self, trial_id):
+    def on_trial_pause(self, trial_id, result=None):
         self.told.append(("pause", trial_id))
 
     def on_trial_resume(self, trial_id):
@@ -323,7 +323,7 @@ def test_repeater_restored_from_a_state_without_pauses():
     repeater = Repeater(searcher, repeat=1)
     repeater.suggest("a")
     state = repeater.get_state()
-    for name in ("_paused_trials", "_paused_groups"):
+    for name in ("_paused_results", "_paused_groups"):
         del state[name]
     restored = Repeater(searcher, repeat=1)
     restored.set_state(state)

@@ -375,7 +375,8 @@ class TrialSlots:
         if trial.status == Trial.PAUSED:
             self._count_paused(trial)
             with controller._hook(search_alg, "on_trial_pause", trial):
-                notify_trial_pause(search_alg, trial.trial_id)
+                result = controller._latest_result(trial)
+                notify_trial_pause(search_alg, trial.trial_id, result)
             self._hint_at_reuse(trial)
         elif previous == Trial.PAUSED:
             self._forget_paused(trial)

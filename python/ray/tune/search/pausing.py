@@ -1,12 +1,17 @@
 """What a search algorithm is told of trials that pause and resume."""
 
+import math
 from typing import TYPE_CHECKING, Dict, Optional
+
+from ray.tune.utils.util import flatten_dict
 
 if TYPE_CHECKING:
     from ray.tune.search.search_algorithm import SearchAlgorithm
 
 
-def notify_trial_pause(search_alg: "SearchAlgorithm", trial_id: str) -> None:
+def notify_trial_pause(
+    search_alg: "SearchAlgorithm", trial_id: str, result: Optional[Dict]
+) -> None:
     """Tell a search algorithm that a trial was paused.
 
     Search algorithms need not subclass ``SearchAlgorithm``. One without the hook
@@ -15,10 +20,11 @@ def notify_trial_pause(search_alg: "SearchAlgorithm", trial_id: str) -> None:
     Args:
         search_alg: Search algorithm of the experiment.
         trial_id: Identifier of the paused trial.
+        result: Last result that the trial reported, None if it has reported none.
     """
     hook = getattr(search_alg, "on_trial_pause", None)
     if hook:
-        hook(trial_id)
+        hook(trial_id, result=flatten_dict(result) if result else None)
 
 
 def notify_trial_resume(search_alg: "SearchAlgorithm", trial_id: str) -> None:
@@ -51,26 +57,73 @@ def get_concurrency_limit(search_alg: "SearchAlgorithm") -> Optional[int]:
     return None
 
 
+def learns_from_pauses(search_alg: "SearchAlgorithm") -> Optional[bool]:
+    """Return whether a search algorithm learns from trials that are only paused.
+
+    Args:
+        search_alg: Search algorithm of the experiment, None if there is none.
+
+    Returns:
+        None if it learns from no trial whatsoever, as a random search. False if it
+        does not say.
+    """
+    if search_alg is None:
+        return None
+    return getattr(search_alg, "learns_from_pauses", False)
+
+
+def read_score(result: Optional[Dict], metric: str) -> Optional[float]:
+    """Read what a model can learn from out of the result that a trial paused with.
+
+    Args:
+        result: Result of the trial.
+        metric: Key of the objective.
+
+    Returns:
+        None if it is not there, or is not a finite number.
+    """
+    try:
+        score = float(result[metric])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return score if math.isfinite(score) else None
+
+
 class PausingLimit:
     """Mixin for a limit on concurrent trials that does not count paused trials.
 
     The class keeps the trials that count in ``live_trials``, how many of them have
     not finished in ``num_unfinished_live_trials``, and hands what it was told to
     ``searcher``. Paused trials are kept in ``paused_trials``. They take no place, but
-    are not forgotten: the searcher learns how each of them ends.
+    are not forgotten: the searcher learns how each of them ends. In a batch, what the
+    searcher has yet to be told is kept in ``cached_results`` and ``cached_pauses``.
     """
 
-    def on_trial_pause(self, trial_id: str) -> None:
+    def __setstate__(self, state: Dict) -> None:
+        # A pickle of stock Ray has none of these.
+        self.paused_trials = set()
+        self.cached_pauses = {}
+        self.__dict__.update(state)
+
+    @property
+    def learns_from_pauses(self) -> Optional[bool]:
+        return self.searcher.learns_from_pauses
+
+    def on_trial_pause(self, trial_id: str, result: Optional[Dict] = None) -> None:
         """Free the place of a trial until it is resumed.
 
         Args:
             trial_id: Trial that was paused.
+            result: Last result that it reported.
         """
         if trial_id in self.live_trials and trial_id not in self.cached_results:
             self.live_trials.remove(trial_id)
             self.paused_trials.add(trial_id)
             self.num_unfinished_live_trials -= 1
-        self.searcher.on_trial_pause(trial_id)
+            if self.batch:
+                self.cached_pauses[trial_id] = result
+        if trial_id not in self.cached_pauses:
+            self.searcher.on_trial_pause(trial_id, result=result)
         # A batch of which nothing runs any more is over: what it would wait for may
         # only be resumed after the next one.
         self._hand_on_finished_batch()
@@ -88,7 +141,8 @@ class PausingLimit:
             self.paused_trials.remove(trial_id)
             self.live_trials.add(trial_id)
             self.num_unfinished_live_trials += 1
-        self.searcher.on_trial_resume(trial_id)
+        if trial_id not in self.cached_pauses:
+            self.searcher.on_trial_resume(trial_id)
 
     def _complete_paused_trial(
         self, trial_id: str, result: Optional[Dict], error: bool
@@ -117,7 +171,11 @@ class PausingLimit:
         """Update the searcher if no trial of the batch runs any more."""
         if self.num_unfinished_live_trials > 0:
             return
+        paused, self.cached_pauses = self.cached_pauses, {}
         finished, self.cached_results = self.cached_results, {}
+        for trial_id, result in paused.items():
+            if trial_id not in finished:
+                self.searcher.on_trial_pause(trial_id, result=result)
         for trial_id, (result, error) in finished.items():
             self.live_trials.discard(trial_id)
             self.searcher.on_trial_complete(trial_id, result=result, error=error)
