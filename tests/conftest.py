@@ -73,10 +73,11 @@ def _named_fault_shows(request):
     if not marks or "+ashav2" in metadata.version("ray"):
         yield
         return
-    from virtual_cluster.invariants import monitor
+    from virtual_cluster.core import monitor
+    from virtual_cluster.invariants import COMMON_ON_STOCK
 
     names = {name for mark in marks for name in mark.args}
-    monitor.never_checked.update(monitor.COMMON_ON_STOCK - names)
+    monitor.never_checked.update(COMMON_ON_STOCK - names)
     yield
     monitor.never_checked.clear()
 

@@ -66,16 +66,6 @@ def test_every_order_is_bounded():
     assert all(pick in (0, 1) for picks, _ in orders for pick in picks)
 
 
-@pytest.mark.skipif("asha_v2" not in search.FAMILIES, reason="Only we have ASHAv2.")
-def test_promotions_are_checked():
-    # The check says nothing where it does not know the scheduler's rungs.
-    cluster = drawing.draw(3, "asha_v2").cluster(quiet=True, faults=(), check=False)
-    cluster.run()
-    (check,) = (c for c in cluster.monitor.checks if type(c).__name__ == "Promotions")
-    assert not check._off
-    assert check._records[check._milestones[0]]
-
-
 def test_scenario_is_printed_as_a_test():
     scenario = drawing.draw(5, "planned")
     source = scenario.test_source("hang", "nothing happens")

@@ -1,4 +1,4 @@
-"""The virtual cluster does as Ray does, and its invariants notice what is broken."""
+"""The virtual cluster does as Ray does, and says what it has seen."""
 
 import os
 import subprocess
@@ -22,6 +22,7 @@ from virtual_cluster import (
     VirtualCluster,
     actor_death,
     driver_death,
+    hook_error,
     node_loss,
     preempt,
     slow_task,
@@ -31,9 +32,11 @@ from virtual_cluster import (
 
 from ray import tune
 from ray.tune import Callback, CheckpointConfig
-from ray.tune.execution.tune_controller import TuneController
-from ray.tune.experiment import Trial
-from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
+from ray.tune.schedulers import (
+    ASHAScheduler,
+    FIFOScheduler,
+    PopulationBasedTraining,
+)
 
 EXACT = Costs(start=1, train=1, save=0.5, restore=0.25, reset=0.25, stop=0.125)
 
@@ -586,185 +589,90 @@ def test_run_until_says_what_happened_instead():
         cluster.run_until(lambda: False)
 
 
-# The invariants, each broken on purpose
+# Ways in which a run ends, and goes on
 
 
-def sabotage(monkeypatch, name, value):
-    monkeypatch.setattr(TuneController, name, value)
+@pytest.mark.fixes("buffer-length")
+def test_buffers_are_as_long_as_they_may_be():
+    VirtualCluster(
+        Experiment(
+            FIFOScheduler(),
+            num_samples=1,
+            stop={"training_iteration": 9},
+            buffer_length=2,
+            env={"TUNE_RESULT_BUFFER_MIN_TIME_S": "5"},
+        )
+    ).run(max_events=100)
 
 
-def violation(**kwargs):
-    kwargs.setdefault("num_samples", 2)
-    kwargs.setdefault("stop", {"training_iteration": 4})
-    with pytest.raises(InvariantViolation) as info:
-        VirtualCluster.of(kwargs.pop("scheduler", None), **kwargs).run(max_events=500)
-    assert info.value.events
-    return info.value
-
-
-def test_notices_a_hang(monkeypatch):
-    never = ScriptedScheduler(lambda *_: "PAUSE", choose=lambda controller: None)
-    found = violation(scheduler=never)
-    assert found.rule == "hang"
-    assert "PAUSED at iteration 1" in str(found)
-
-
-def test_notices_a_running_trial_that_waits_for_nothing(monkeypatch):
-    train = TuneController._schedule_trial_train
-
-    def once(self, trial):
-        if trial.last_result.get("training_iteration", 0) < 2:
-            train(self, trial)
-
-    sabotage(monkeypatch, "_schedule_trial_train", once)
-    found = violation()
-    assert found.rule == "running-idle"
-    assert found.trial in ("t_00000", "t_00001")
-
-
-@pytest.mark.parametrize("what", ["train", "save"])
-def test_notices_two_tasks_of_a_kind(monkeypatch, what):
-    def twice(self, trial):
-        for _ in range(2):
-            self._schedule_trial_task(trial, what, on_result=lambda trial, value: None)
-
-    sabotage(monkeypatch, "_schedule_trial_train", twice)
-    assert violation().rule == f"two-{what}s"
-
-
-def test_notices_a_train_after_stop(monkeypatch):
-    sabotage(
-        monkeypatch,
-        "stop_trial",
-        lambda self, trial, *args, **kwargs: self._schedule_trial_train(trial),
+@pytest.mark.fixes("hook-raises")
+@pytest.mark.parametrize("hook", ["on_trial_result", "on_trial_complete"])
+def test_run_goes_on_after_an_error_in_a_hook(hook):
+    cluster = VirtualCluster(
+        Experiment(FIFOScheduler(), num_samples=3, stop={"training_iteration": 2}),
+        Cluster(slots=1),
+        Faults([hook_error(hook, 2)]),
     )
-    assert violation().rule == "train-after-stop"
+    record = cluster.run(max_events=100)
+    assert cluster.num_restarts == 1
+    assert record.statuses() == ["TERMINATED"] * 3
 
 
-def test_notices_a_result_that_is_not_handled(monkeypatch):
-    process = TuneController._process_trial_result
-
-    def forget(self, trial, result):
-        if result.get("training_iteration") == 2:
-            return "CONTINUE"
-        return process(self, trial, result)
-
-    sabotage(monkeypatch, "_process_trial_result", forget)
-    sabotage(
-        monkeypatch,
-        "_maybe_execute_queued_decision",
-        lambda self, trial, **kwargs: self._schedule_trial_train(trial),
-    )
-    assert violation().rule in ("result-lost", "train-after-stop")
-
-
-def test_notices_a_result_that_is_thrown_away(monkeypatch):
-    # What is queued behind a save is lost when the trial is let go.
-    def pause_late(cluster, event):
-        trial = cluster.trials[0]
-        if event.kind == "train" and event.detail == "iteration 2":
-            cluster.runtime.settle()
-            refs = list(
-                cluster.controller._actor_manager._actor_task_events.get_futures()
-            )
-            for ref in refs:
-                if ref.trial_id == trial.trial_id and ref.method == "train":
-                    cluster.clock.advance_to(ref.ready_at)
-                    cluster.controller._actor_manager.clear_actor_task_futures(
-                        cluster.controller._trial_to_actor[trial]
-                    )
-
-    found = violation(num_samples=1, on_event=pause_late)
-    assert found.rule == "result-lost"
-
-
-def test_notices_a_wrong_checkpoint(monkeypatch):
-    sabotage(monkeypatch, "_schedule_trial_restore", lambda self, trial: False)
-    found = violation(
-        num_samples=1,
-        max_failures=1,
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
-        faults=[task_error("train", trial=0, nth=3)],
-    )
-    assert found.rule == "resume-point"
-    assert "from scratch" in str(found)
-
-
-def test_notices_an_overwritten_checkpoint():
-    def corrupt(cluster, event):
-        for content in cluster.runtime.contents.values():
-            content["progress"] = 7
-
-    found = violation(
-        num_samples=1,
-        max_failures=1,
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=1),
-        faults=[task_error("train", trial=0, nth=3)],
-        on_event=corrupt,
-    )
-    assert found.rule == "resume-point"
-
-
-def test_notices_too_many_concurrent_trials(monkeypatch):
-    from ray.tune.search import BasicVariantGenerator
-
-    class NoLimit(BasicVariantGenerator):
-        def next_trial(self):
-            self.max_concurrent = 0
-            return super().next_trial()
-
-    found = violation(search_alg=NoLimit, max_concurrent=1)
-    assert found.rule == "max-concurrent"
-
-
-def test_notices_a_paused_trial_with_an_actor():
-    def pause_halfway(cluster, event):
-        if event.kind == "train":
-            cluster.controller._set_trial_status(cluster.trials[0], Trial.PAUSED)
-
-    found = violation(
-        scheduler=ScriptedScheduler(choose=lambda controller: None),
-        num_samples=1,
-        on_event=pause_halfway,
-    )
-    assert found.rule == "paused-holds-actor"
-
-
-def test_notices_a_stop_that_nobody_asked_for(monkeypatch):
-    execute = TuneController._execute_action
-
-    def stop(self, trial, decision, *args, **kwargs):
-        if trial.last_result.get("training_iteration") == 2:
-            decision = "STOP"
-        return execute(self, trial, decision, *args, **kwargs)
-
-    sabotage(monkeypatch, "_execute_action", stop)
-    assert violation().rule == "unasked-stop"
-
-
-def test_notices_a_decision_that_is_left():
-    def leave(cluster, event):
-        cluster.controller._cached_trial_decisions["t_00000"] = "PAUSE"
-
-    found = violation(num_samples=1, on_event=leave, stop={"training_iteration": 1})
-    assert found.rule in ("decision-left", "unasked-stop", "hang", "stop-lost")
-
-
-def test_notices_a_driver_that_blocks_for_good():
-    def block(controller, trial, result):
-        from ray.train._internal import session
-
-        task = controller._schedule_trial_task(trial, "save", _return_future=True)
-        cluster.runtime._heap.clear()  # it will never end
-        return session.ray.get(task)
-
+@pytest.mark.fixes("endless-stall")
+def test_run_that_stalls_is_ended():
+    parked = PlannedScheduler(acts=[], resumes=False)
+    parked.on_trial_result = lambda *_: "PAUSE"
     cluster = VirtualCluster(
         Experiment(
-            ScriptedScheduler(block), num_samples=1, stop={"training_iteration": 4}
-        )
+            parked, num_samples=2, stop={"training_iteration": 2}, stall_timeout_s=20
+        ),
+        options=Options(may_stall=True),
     )
-    with pytest.raises((InvariantViolation, Exception), match="blocks for good"):
-        cluster.run()
+    assert cluster.run(max_events=100).statuses() == ["PAUSED"] * 2
+
+
+@pytest.mark.fixes("failed-fast", "scheduler-not-told")
+def test_run_that_failed_fast_is_restored():
+    cluster = VirtualCluster(
+        Experiment(
+            FIFOScheduler(),
+            num_samples=2,
+            stop={"training_iteration": 2},
+            fail_fast=True,
+        ),
+        Cluster(slots=1),
+        Faults([task_error("train", trial=0, nth=1)], resume_after=1),
+    )
+    record = cluster.run(max_events=100)
+    assert record.statuses() == ["TERMINATED"] * 2
+    assert sorted(record.iterations()) == [0, 2]
+
+
+@pytest.mark.parametrize("scheduler", [FIFOScheduler, PopulationBasedTraining])
+def test_moved_experiment_is_restored(scheduler):
+    arguments = {}
+    if scheduler is PopulationBasedTraining:
+        arguments = {
+            "perturbation_interval": 1,
+            "hyperparam_mutations": {"x": [0.1, 0.9]},
+            "log_config": False,
+        }
+    cluster = VirtualCluster(
+        Experiment(
+            lambda: scheduler(**arguments),
+            num_samples=4,
+            stop={"training_iteration": 6},
+        ),
+        Cluster(slots=2, costs=Costs(save=0.1)),
+        Faults([driver_death(after=12, moved=True)]),
+    )
+    before = cluster.storage_path
+    record = cluster.run(max_events=500)
+    assert cluster.storage_path != before
+    assert record.statuses() == ["TERMINATED"] * 4
+
+
+# What is said of an invariant that is broken
 
 
 def test_ignored_rules_are_not_checked(monkeypatch):

@@ -18,7 +18,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # Of a patch that was taken out alone: what comes of a name that it brings, and that
 # later ones use, is no evidence.
-_NAMES = ("AttributeError", "ImportError", "NameError", "TypeError")
+_NAMES = ("AttributeError", "ImportError", "NameError", "TypeError", "UnknownShape")
 _AT_ONCE = 24  # cases to look for at first; then twice as many each time
 # Which kinds of scenarios use a file of Ray's; all of them where none is named.
 _USERS = {
@@ -247,7 +247,10 @@ def _worker(tree: str, order: Dict) -> Dict:
 
     ray.__path__.insert(0, os.path.join(os.path.abspath(tree), "python/ray"))
     sys.path.insert(0, os.path.join(ROOT, "tests"))
+    from virtual_cluster.core import builds
     from virtual_cluster.explore import drawing, search
+
+    builds.set_partial()
 
     if order["mode"] == "replay":
         outcomes = []

@@ -60,6 +60,7 @@ state)`` where the state goes into checkpoints; ``ClassTrainable`` and
 
 from .core.actors import Costs
 from .core.cluster import VirtualCluster
+from .core.monitor import Event, InvariantViolation
 from .core.order import ScriptedChooser, SeededChooser
 from .core.record import RunRecord
 from .core.settings import Cluster, Experiment, Faults, Options
@@ -74,7 +75,6 @@ from .faults.plan import (
     storage_full,
     task_error,
 )
-from .invariants.monitor import Event, InvariantViolation
 from .workloads.schedulers import (
     Act,
     MilestoneScheduler,

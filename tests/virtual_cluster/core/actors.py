@@ -362,7 +362,7 @@ class Runtime:
             result = {RESULT_DUPLICATE: True, SHOULD_CHECKPOINT: False}
             actor.last_training_result = _TrainingResult(None, dict(result))
             if self.monitor is not None:
-                self.monitor.on_produced(ref, result)
+                self.monitor.tell("on_produced", ref, result)
             return result
         metrics = trainable.metrics(actor.config, actor.progress + 1, actor.state)
         checkpoint = None
@@ -387,7 +387,7 @@ class Runtime:
             actor.last_training_result = _TrainingResult(checkpoint, reported)
         sent = dict(result)
         if self.monitor is not None:
-            self.monitor.on_produced(ref, sent)
+            self.monitor.tell("on_produced", ref, sent)
         return sent
 
     def _cost_seen(self, ref: ObjectRef) -> float:
@@ -444,7 +444,7 @@ class Runtime:
         path = storage.checkpoint_fs_path
         os.makedirs(path, exist_ok=True)
         if path in self.written and self.monitor is not None:
-            self.monitor.on_overwritten(actor.trial_id, path)
+            self.monitor.tell("on_overwritten", actor.trial_id, path)
         self.written.add(path)
         self.contents[path] = {
             "trial_id": actor.trial_id,
@@ -479,7 +479,7 @@ class Runtime:
         actor.progress = content["progress"]
         actor.state = copy.deepcopy(content["state"])
         if self.monitor is not None:
-            self.monitor.on_restored(ref, content, metrics)
+            self.monitor.tell("on_restored", ref, content, metrics)
 
     def _do_reset(self, actor: Actor, ref: ObjectRef, config, storage=None) -> bool:
         actor._load(config, storage)
@@ -504,7 +504,7 @@ class Runtime:
             return self._get(refs, timeout)
         finally:
             if self.clock.now > begin and self.monitor is not None:
-                self.monitor.on_wait(refs, self.clock.now - begin)
+                self.monitor.tell("on_wait", refs, self.clock.now - begin)
 
     def _get(self, refs: ObjectRef, timeout: Optional[float]):
         self.settle()

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Dict, List, Optional, Union
 
 from ..faults.plan import Fault, FaultPlan, HookFault
-from ..invariants.monitor import Monitor
-from ..invariants.schedulers import checks
+from ..invariants import invariants_of
 from ..workloads import trainables
 from ..workloads.schedulers import Act
 from ..workloads.trainables import ClassTrainable, VirtualTrainable
@@ -26,6 +25,7 @@ from .activation import (
 )
 from .actors import BlockedForever, FakeRay, Runtime
 from .clock import VirtualClock, VirtualTime
+from .monitor import Monitor
 from .observe import MonitorCallback, ObservedController, ObservedEventManager
 from .order import SeededChooser
 from .record import RunRecord
@@ -209,7 +209,7 @@ class VirtualCluster:
             *observe.logger_patches(observe.current),
         ]
         self.monitor.scheduler = scheduler
-        self.monitor.add_checks(checks(scheduler))
+        self.monitor.add(invariants_of(scheduler))
         resume = (
             ResumeConfig()
             if self.experiment.resume is True
@@ -343,12 +343,12 @@ class VirtualCluster:
         handled, changes = monitor.number, monitor.changes
         try:
             self.controller.step()
-        except BlockedForever as exc:
-            monitor.broken("blocked", str(exc))
         except Exception as exc:
-            fault = _hook_that_failed(exc)
-            if fault is not None and monitor.violation is None:
-                self._hook_failed(exc, fault)
+            cause = _cause(exc, BlockedForever, HookFault)
+            if isinstance(cause, BlockedForever):
+                monitor.broken("blocked", str(cause))
+            elif cause is not None and monitor.violation is None:
+                self._hook_failed(exc, cause.hook)
             elif monitor.violation is None or not self.options.check:
                 raise
         monitor.after_step(self.controller)
@@ -361,8 +361,7 @@ class VirtualCluster:
         watched = self._detect_hangs or self.options.may_stall
         if self._steps_without_event > 3000 and watched:
             monitor.broken("spin", "3000 steps of the controller without an event")
-        if self.options.check and monitor.violation is not None:
-            raise monitor.violation
+        self._raise_violation()
         happened = monitor.events[max(0, seen - monitor.num_dropped) :]
         if self.options.on_event is not None:
             for event in happened:
@@ -394,7 +393,7 @@ class VirtualCluster:
             self.clock.advance_to(self.clock.now + _QUIET[self._quiet])
             self._quiet += 1
         elif not self.controller.is_finished():
-            self.monitor.nothing_left(self.controller, sum(_QUIET))
+            self.monitor.tell("on_quiet", self.controller, sum(_QUIET))
 
     def _apply_faults(self) -> None:
         while self._pending_nodes and self._pending_nodes[0][0] <= self.clock.now:
@@ -456,7 +455,10 @@ class VirtualCluster:
             self._restart()
 
     def _restart(
-        self, resume_config: Optional[ResumeConfig] = None, moved: bool = False
+        self,
+        resume_config: Optional[ResumeConfig] = None,
+        moved: bool = False,
+        last: Optional[Dict[str, int]] = None,
     ) -> None:
         self.num_restarts += 1
         self.runtime.lose_driver()
@@ -474,22 +476,7 @@ class VirtualCluster:
             )
         self.monitor.scheduler = self.scheduler = scheduler
         self._set_up(scheduler, resume_config or ResumeConfig())
-        if not self.controller.resumed:
-            return
-        if type(scheduler).save is TrialScheduler.save:
-            # It cannot be restored, and would not know what the paused trials wait for.
-            return
-        for trial in self.controller.get_trials():
-            if (
-                trial.trial_id in self.monitor.stored_paused
-                and trial.status != "PAUSED"
-            ):
-                self.monitor.broken(
-                    "restored-pause",
-                    f"the trial was stored as PAUSED, and is {trial.status} after the "
-                    f"experiment was restored",
-                    trial.trial_id,
-                )
+        self.monitor.tell("on_restored_run", self.controller, last)
 
     def _move(self) -> None:
         """Move the experiment to another directory, and what was saved with it."""
@@ -505,47 +492,25 @@ class VirtualCluster:
             exc: The error that ended the run.
             fault: The name of the hook that was hit.
         """
-        monitor = self.monitor
-        # Further lines may be those of a traceback, which names every function.
-        [first, *_] = str(exc).replace(f"fault in {fault}", "").splitlines() or [""]
-        if fault not in first:
-            monitor.broken("hook-unnamed", f"the error does not name {fault}: {exc}")
-        handled = {
+        self.monitor.tell("on_hook_failed", exc, fault)
+        last = {
             trial.trial_id: (trial.last_result or {}).get("training_iteration", 0)
             for trial in self.controller.get_trials()
         }
         with contextlib.suppress(Exception):
             self.controller.cleanup()
         try:
-            self._restart()
+            self._restart(last=last)
         except ValueError as error:  # Nothing of it was stored.
-            monitor.broken("result-lost", f"the run cannot be restored: {error}")
-            return
-        if not self.controller.resumed:
-            monitor.broken("result-lost", "the run cannot be restored")
-        for trial in self.controller.get_trials():
-            last = (trial.last_result or {}).get("training_iteration", 0)
-            if last < handled.get(trial.trial_id, 0):
-                monitor.broken(
-                    "result-lost",
-                    f"iteration {handled[trial.trial_id]} was handled before the hook "
-                    f"raised, and the restored trial is at {last}",
-                    trial.trial_id,
-                )
+            self.monitor.broken("result-lost", f"the run cannot be restored: {error}")
 
     def _stalled(self, exc: TuneError) -> None:
         monitor = self.monitor
-        for trial in self.controller.get_trials():
-            if not trial.is_finished() and trial.trial_id not in str(exc):
-                monitor.broken(
-                    "stall",
-                    f"the error does not name the trial, which is {trial.status}",
-                    trial.trial_id,
-                )
+        monitor.tell("on_stalled", self.controller, exc)
         self.finished = True
         self.end = self.clock.now
         self.controller.cleanup()
-        monitor.after_cleanup(self.controller, self.resource_manager)
+        monitor.tell("after_cleanup", self.controller, self.resource_manager)
 
     def run(self, max_events: int = 100_000) -> RunRecord:
         """Run the experiment to its end, and check what is left of it.
@@ -583,7 +548,7 @@ class VirtualCluster:
                 return
 
     def _resume_what_ended(self) -> None:
-        self.monitor.at_end(self.controller, self.resource_manager)
+        self.monitor.tell("at_end", self.controller)
         self.controller.checkpoint(force=True, wait=True)
         self.controller.cleanup()
         self._restart(ResumeConfig(errored=ResumeConfig.ResumeType.RESUME))
@@ -625,15 +590,18 @@ class VirtualCluster:
             self.finished = True
             self.end = self.clock.now
             if monitor.violation is None:
-                monitor.at_end(self.controller, self.resource_manager)
+                monitor.tell("at_end", self.controller)
             if monitor.violation is None:
                 if self.experiment.checkpoint_period is not None or self.plan.snapshots:
                     self.controller.checkpoint(force=True, wait=True)
                 self.controller.cleanup()
-                monitor.after_cleanup(self.controller, self.resource_manager)
-        if self.options.check and monitor.violation is not None:
-            raise monitor.violation
+                monitor.tell("after_cleanup", self.controller, self.resource_manager)
+        self._raise_violation()
         return RunRecord(self)
+
+    def _raise_violation(self) -> None:
+        if self.options.check and self.monitor.violation is not None:
+            raise self.monitor.violation
 
     def close(self) -> None:
         """Delete what the cluster stored, unless ``storage_path`` was given."""
@@ -695,7 +663,7 @@ class VirtualCluster:
         Returns:
             The number of tasks of each kind (``train``, ``save``, ...).
         """
-        view = self.monitor.view(trial.trial_id)
+        view = self.monitor.views[trial.trial_id]
         return {kind: n for kind, n in view.in_flight.items() if n > 0}
 
 
@@ -735,13 +703,12 @@ def _environment(experiment: Experiment, options: Options) -> Dict[str, str]:
     return env
 
 
-def _hook_that_failed(exc: Optional[BaseException]) -> Optional[str]:
-    """Name the hook that a fault has hit, if this came of one."""
-    while exc is not None:
-        if type(exc) is HookFault:
-            return str(exc).split()[-1]
+def _cause(exc: Optional[BaseException], *kinds: type) -> Optional[BaseException]:
+    """Find what an error came of, if that is of one of these kinds."""
+    # Exactly: Tune may derive a class of its own from that of an error.
+    while exc is not None and type(exc) not in kinds:
         exc = exc.__cause__ or exc.__context__
-    return None
+    return exc
 
 
 def _trial_dirname(trial) -> str:

@@ -26,6 +26,10 @@ def current():
     return _active[-1] if _active else None
 
 
+class TellsMonitor:
+    """A mark of searchers that tell the monitor of the ends that they are told of."""
+
+
 class ObservedEventManager(RayEventManager):
     """Tells the monitor which futures the driver watches."""
 
@@ -109,7 +113,7 @@ class ObservedController(TuneController):
         finally:
             monitor.in_stop_all = False
             if monitor.stopping_all and not stopping:
-                monitor.on_stop_all(self)
+                monitor.tell("on_stop_all", self)
 
 
 def scheduler_patches(scheduler, get_monitor):
@@ -138,7 +142,9 @@ def scheduler_patches(scheduler, get_monitor):
             if not (call[0] and call in inside):
                 monitor.on_hook(name, call[1])
             if name in _TOLD:
-                monitor.on_told(*args, has_ended=name != "on_trial_result")
+                trial, *told = args
+                result = told[0] if told else None
+                monitor.tell("on_told", trial, result or {}, name != "on_trial_result")
             inside.append(call)
             try:
                 answer = hook(self, tune_controller, *args, **kwargs)
@@ -176,7 +182,7 @@ class _Listener:
     def warning(self, message, *args, **kwargs):
         monitor = self._get_monitor()
         if monitor is not None:
-            monitor.on_warning(str(message) % args if args else str(message))
+            monitor.tell("on_warning", str(message) % args if args else str(message))
         self._logger.warning(message, *args, **kwargs)
 
     def __getattr__(self, name):

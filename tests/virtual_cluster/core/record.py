@@ -2,7 +2,7 @@
 
 from typing import List, Optional
 
-from ..invariants.monitor import InvariantViolation
+from ..core.monitor import InvariantViolation
 
 
 class RunRecord:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Dict, Iterable, List, NamedTuple, Optional
 
 from ..core.activation import silence
+from ..core.monitor import InvariantViolation
 from ..core.order import ScriptedChooser
-from ..invariants.monitor import InvariantViolation
 from .drawing import FAMILIES, draw
 from .scenarios import Scenario
 
@@ -122,7 +122,7 @@ class _States:
             self._parts, self._sum = {}, 0
         self._last = monitor.number, cluster.num_restarts
         for trial_id in monitor.touched:
-            part = _part(monitor.view(trial_id))
+            part = _part(monitor.views[trial_id])
             self._sum += part - self._parts.get(trial_id, 0)
             self._parts[trial_id] = part
         monitor.touched.clear()

@@ -172,7 +172,15 @@ def hook_error(hook: str, nth: int = 1) -> Fault:
 
 
 class HookFault(Exception):
-    """What a hook raises that a fault hits."""
+    """What a hook raises that a fault hits.
+
+    Args:
+        hook: The name of the hook.
+    """
+
+    def __init__(self, hook: str):
+        super().__init__(f"fault in {hook}")
+        self.hook = hook
 
 
 class FaultPlan:

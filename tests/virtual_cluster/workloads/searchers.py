@@ -17,7 +17,7 @@ from ray.tune.search.bohb import bohb_search
 from ray.tune.search.hebo import hebo_search
 
 
-class RandomSearcher(Searcher):
+class RandomSearcher(observe.TellsMonitor, Searcher):
     """Suggests ``x`` at random; knows pause and resume, as BOHB's searcher does.
 
     Args:
@@ -25,8 +25,6 @@ class RandomSearcher(Searcher):
         limit: At most so many suggestions that have neither completed nor paused are
             out at once; 0 for no limit.
     """
-
-    tells_monitor = True
 
     def __init__(self, seed: int = 0, limit: int = 0):
         super().__init__(metric="score", mode="max")
@@ -48,7 +46,7 @@ class RandomSearcher(Searcher):
     def on_trial_complete(self, trial_id, result=None, error=False):
         monitor = observe.current()
         if monitor is not None:
-            monitor.on_searcher_complete(trial_id, result, error)
+            monitor.tell("on_searcher_complete", trial_id, result, error)
         self.completed[trial_id] = (result, error)
         for group in (self.open, self.paused):
             if trial_id in group:
