@@ -202,7 +202,7 @@ class Controller:
             self.referee.reported(trial, t, score)
         if t >= self.ends.get(i, math.inf):
             if self.referee:
-                self.referee.by_itself.add(trial)
+                self.referee.ended_by_itself(trial, score)
             self.stop_trial(trial)
             return "COMPLETE"
         decision = self.scheduler.on_trial_result(self, trial, dict(result))
@@ -284,7 +284,11 @@ def asha(**kwargs):
         "max_t": 81,
         "reduction_factor": 3,
     } | kwargs
-    return ASHAv2(**kwargs)
+    reserve = kwargs.pop("reserve", None)
+    scheduler = ASHAv2(**kwargs)
+    if reserve is not None:
+        scheduler._ladder.reserve = reserve
+    return scheduler
 
 
 class Referee:
@@ -306,6 +310,7 @@ class Referee:
         self.promoted = {}  # (bracket, milestone) -> trials
         self.retired = set()  # (trial, milestone): was stopped or failed while waiting
         self.finished = set()  # got to max_t
+        self.complete_at = -math.inf
         self.by_itself = set()
         self.stopped = []
         self.checks = Counter()
@@ -343,10 +348,17 @@ class Referee:
                 is_new = True
         if time >= self.max_t:
             self.finished.add(trial)
+            if not is_nan(score):
+                self.complete_at = math.inf
             level = self.level(trial)
             if level:
                 self.gone_on(trial, level).add(trial)
         return is_new
+
+    def ended_by_itself(self, trial, score):
+        self.by_itself.add(trial)
+        if not is_nan(score) and self.level(trial):
+            self.complete_at = max(self.complete_at, self.level(trial))
 
     def waits(self, trial):
         """Whether it stands at a milestone, with a number, and was not promoted."""
@@ -403,9 +415,9 @@ class Referee:
         )
         if busy or not paused:
             return None
-        if self.finished and self.controller.search_alg.is_finished():
-            return None
         level = max(map(self.level, paused))
+        if level < self.complete_at and self.controller.search_alg.is_finished():
+            return None
         best = [t for t in paused if self.level(t) == level]
         return max(best, key=lambda t: (self.rung(t, level)[t], -self.order[t, level]))
 
@@ -498,7 +510,7 @@ class Referee:
         if 0 < search.total_samples < sys.maxsize:
             unborn = 0 if search.is_finished() else search.left
             most = len(rung) + may_come + unborn
-            limit = max(1, floor_of(most, self.eta))
+            limit = floor_of(most, self.eta) + self.reserve(level)
             if nan or ranking.index(trial) >= limit:
                 return True
         if nan and not any(
@@ -513,14 +525,19 @@ class Referee:
             if t is not reporting and self.level(t) == level
         ):
             return False
-        if self.finished or nan:
+        if level < self.complete_at or nan:
             return True
-        places = floor_of(len(rung), self.eta)
-        waiting = [t for t in ranking if t is trial or self.waits(t)]
-        return places > 0 and waiting[0] is not trial
+        limit = floor_of(len(rung), self.eta) + self.reserve(level)
+        return ranking.index(trial) >= limit
+
+    def reserve(self, level):
+        if level < self.complete_at:
+            return 0
+        reserve = self.controller.scheduler._ladder.reserve
+        return 1 if level == self.complete_at else reserve
 
     def at_the_end(self):
-        if self.finished:
+        if self.complete_at == math.inf:
             return
         # Nobody got to max_t: there must be a good reason for each.
         for trial in self.controller.trials:

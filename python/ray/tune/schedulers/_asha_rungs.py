@@ -13,12 +13,16 @@ import math
 from decimal import Context, Decimal
 from fractions import Fraction
 from heapq import heappop, heappush
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 Number = Union[int, float]
 
 # A ladder this high is a slip of the pen (`reduction_factor=1.0001`).
 MAX_RUNGS = 10_000
+
+# How many of its paused trials a rung keeps beyond those that it may yet promote, as
+# long as no trial is complete: any of those on their way may fail.
+RESERVE = 32
 
 # What became of a trial in the rung in which its result is recorded.
 _WAITS = "waits"  # not promoted: paused, about to pause, or to return after a retry
@@ -87,6 +91,8 @@ class RungCounts(NamedTuple):
     ended: int
     # Saving, to pause then, or on the way back here after a retry.
     underway: int
+    # How many of those promoted held no place: nothing else was left to do.
+    fallbacks: int
 
 
 class Rung:
@@ -121,6 +127,7 @@ class Rung:
         self._parked_nans: Dict[str, None] = {}
         self._new_nans: List[str] = []
         self._num_promoted = 0
+        self._num_fallbacks = 0
         self._num_ended = 0
 
     def __len__(self) -> int:
@@ -153,7 +160,12 @@ class Rung:
         recorded = len(self._records)
         underway = recorded - paused - self._num_promoted - self._num_ended
         return RungCounts(
-            recorded, paused, self._num_promoted, self._num_ended, underway
+            recorded,
+            paused,
+            self._num_promoted,
+            self._num_ended,
+            underway,
+            self._num_fallbacks,
         )
 
     @property
@@ -196,10 +208,15 @@ class Rung:
         self._enter(trial_id)
         return True
 
-    def promote(self, trial_id: str) -> None:
+    def holds_place(self, trial_id: str) -> bool:
+        """Whether the trial is among the best ``places``."""
+        return self._records[trial_id].best
+
+    def promote(self, trial_id: str, is_fallback: bool = False) -> None:
         """Notes that the trial went on."""
         if self._leave_wait(trial_id, _PROMOTED):
             self._num_promoted += 1
+            self._num_fallbacks += is_fallback
 
     def finish(self, trial_id: str) -> None:
         """Notes that the trial ended by itself where it was recorded."""
@@ -277,19 +294,20 @@ class Rung:
         """The paused trials without a number for a result."""
         return list(self._parked_nans)
 
-    def hopeless(self, most: int) -> List[str]:
+    def hopeless(self, most: int, reserve: int) -> List[str]:
         """Gives up on trials that can never be promoted. Each is returned only once.
 
         Args:
             most: How many results can be recorded here at most.
+            reserve: How many to keep beyond the places that ``most`` results give.
 
         Returns:
-            Those that wait in vain: whose rank is worse than every promotion that
-            ``most`` results give, but not the best of the rung, and every NaN.
+            Those that wait in vain: whose rank is worse than these places and the
+            reserve, and every NaN.
         """
         lost = [nan for nan in self._new_nans if self.waits(nan)]
         self._new_nans = []
-        limit = max(1, self.places_of(most))
+        limit = self.places_of(most) + reserve
         while self._num_kept > limit:
             self._surface(self._kept, kept=True)
             _, _, trial_id = heappop(self._kept)
@@ -300,21 +318,8 @@ class Rung:
                 lost.append(trial_id)
         return lost
 
-    def losers(self, spare: bool) -> List[str]:
-        """The paused trials of a rung that is over.
-
-        Args:
-            spare: Whether to leave out those that may have to be the survivor: the
-                best one, and all where the rung is too small to give a place.
-
-        Returns:
-            The names of all others, the best first.
-        """
-        lost = self.parked_nans
-        if spare and not self.places:
-            return lost
-        if self._num_parked <= spare:
-            return lost
+    def paused(self) -> List[str]:
+        """The paused trials, the best first, those without a number last."""
         numbers = []
         while self._num_parked > len(numbers):
             self._surface(self._parked, parked=True)
@@ -323,7 +328,7 @@ class Rung:
                 numbers.append(entry)
         # They stay paused until they are retired. Sorted, so this is a heap again.
         self._parked = numbers
-        return [trial_id for _, _, trial_id in numbers[int(spare) :]] + lost
+        return [trial_id for _, _, trial_id in numbers] + self.parked_nans
 
     def _enter(self, trial_id: str) -> None:
         """Ranks a trial that waits."""
@@ -433,11 +438,12 @@ class Bracket:
                 return
             yield rung
 
-    def hopeless(self, unborn: int) -> List[str]:
+    def hopeless(self, unborn: int, reserve_of: Callable[[Rung], int]) -> List[str]:
         """The trials that can never be promoted, see ``Rung.hopeless``.
 
         Args:
             unborn: How many trials may yet come to this bracket.
+            reserve_of: The number of trials to keep in reserve, by rung.
 
         Returns:
             The names of those not returned before.
@@ -446,7 +452,7 @@ class Bracket:
         coming = unborn
         for active, rung in zip(self.active, self.rungs, strict=False):
             coming += active
-            lost += rung.hopeless(len(rung) + coming)
+            lost += rung.hopeless(len(rung) + coming, reserve_of(rung))
             coming += rung.num_parked
         return lost
 
@@ -485,6 +491,9 @@ class Ladder:
         self.num_parked = 0
         # How many trials have got to `max_t`.
         self.num_finished = 0
+        self.reserve = RESERVE
+        # The highest milestone of a trial that is complete, infinite at `max_t`.
+        self._complete_at: Number = -math.inf
 
     def __len__(self) -> int:
         return len(self._climbers)
@@ -559,18 +568,40 @@ class Ladder:
         rung = self.rung_of(trial_id)
         return rung is not None and time >= rung.milestone and rung.waits(trial_id)
 
-    def get_to_end(self, trial_id: str) -> None:
-        """Notes that a trial has got to ``max_t``, where no rung holds it any more."""
+    def get_to_end(self, trial_id: str, is_number: bool = True) -> None:
+        """Notes that a trial has got to ``max_t``, where no rung holds it any more.
+
+        Args:
+            trial_id: Which.
+            is_number: Whether its result is a number. If not, it is of no use, and
+                others are still kept in reserve.
+        """
         self.promote(trial_id)
         climber = self._climbers[trial_id]
         self.num_finished += not climber.at_end
         climber.at_end = True
+        if is_number:
+            self._complete_at = math.inf
 
-    def promote(self, trial_id: str) -> None:
+    def end_by_itself(self, trial_id: str) -> None:
+        """Notes that a trial has ended by itself, with a number for its last result.
+
+        Those that wait at lower milestones are not kept in reserve any more, since they
+        would get no further, and where it was recorded last, one is.
+        """
+        rung = self.rung_of(trial_id)
+        if rung is not None:
+            self._complete_at = max(self._complete_at, rung.milestone)
+
+    def is_complete(self, rung: Rung) -> bool:
+        """Whether a trial is complete that has got further than this milestone."""
+        return rung.milestone < self._complete_at
+
+    def promote(self, trial_id: str, is_fallback: bool = False) -> None:
         """Lets a trial go on from the rung at which it stands."""
         rung = self.rung_of(trial_id)
         if rung is not None:
-            rung.promote(trial_id)
+            rung.promote(trial_id, is_fallback)
         self._set(trial_id, _ACTIVE)
 
     def park(self, trial_id: str) -> None:
@@ -618,11 +649,18 @@ class Ladder:
                 return trial_id
         return None
 
-    def survivor(self) -> Optional[str]:
-        """The best of those paused at the highest milestone at which any is."""
+    def survivor(self, any_rung: bool = False) -> Optional[str]:
+        """The best of those paused at the highest milestone at which any is.
+
+        Args:
+            any_rung: Whether those count, too, that would get no further than one that
+                is complete.
+        """
         best = None
         for rung in self._descending:
             if best is not None and rung.milestone < best[1].milestone:
+                break
+            if self.is_complete(rung) and not any_rung:
                 break
             trial_id = rung.best_parked()
             if trial_id is None:
@@ -645,24 +683,33 @@ class Ladder:
         Returns:
             Their names. They still count as waiting until they are retired.
         """
-        return [t for bracket in self.brackets for t in bracket.hopeless(unborn)]
+        return [
+            trial_id
+            for bracket in self.brackets
+            for trial_id in bracket.hopeless(unborn, self._reserve_of)
+        ]
 
     def losers(self) -> List[str]:
         """The paused trials of all rungs that are over, when no trial will be added.
 
-        Until a trial has got to ``max_t``, the best of each rung is left out, since
-        it may have to be the survivor.
+        Those in reserve are left out.
 
         Returns:
             Their names. They still count as paused until they are retired.
         """
-        spare = not self.num_finished
-        return [
-            trial_id
-            for bracket in self.brackets
-            for rung in bracket.over()
-            for trial_id in rung.losers(spare)
-        ]
+        lost = []
+        for bracket in self.brackets:
+            for rung in bracket.over():
+                if self.is_complete(rung):
+                    lost += rung.paused()
+                else:
+                    lost += rung.hopeless(len(rung), self._reserve_of(rung))
+        return lost
+
+    def _reserve_of(self, rung: Rung) -> int:
+        if self.is_complete(rung):
+            return 0
+        return 1 if rung.milestone == self._complete_at else self.reserve
 
     def _is(self, trial_id: str, state: str) -> bool:
         climber = self._climbers.get(trial_id)

@@ -53,9 +53,19 @@ class ASHAv2(FIFOScheduler):
     each time that it is resumed.
 
     Milestones are ``grace_period * reduction_factor**k`` below ``max_t``. A trial that
-    reaches one and would be the next to run anyway goes on without a pause. A trial
-    that can never be promoted any more is stopped. When all is done and no trial has
-    got to ``max_t``, the best of those that are paused is resumed until one has.
+    reaches one and would be the next to run anyway goes on without a pause.
+
+    A trial that can never be promoted any more is stopped, where the number of samples
+    is known. But any of those that were promoted may still fail, so until a trial is
+    complete each milestone keeps a reserve: of ``n`` trials that may be recorded there,
+    at most ``n / reduction_factor + 32`` stay paused, the best. When nothing else is
+    left to do and no trial is complete, the best paused trial at the highest milestone
+    is promoted as a fallback, and then the next one, until one is: as long as no more
+    than 32 trials fail that were promoted from a milestone, whichever they are, one
+    that does not fail gets to ``max_t``. A trial is complete once it has got to
+    ``max_t`` with a number for its metric. One that ends before, by itself or by
+    ``stop=``, ends the reserve of the milestones below the last that it had reached,
+    and leaves one trial there.
 
     Example:
         >>> from ray.tune.schedulers import ASHAv2
@@ -277,9 +287,14 @@ class ASHAv2(FIFOScheduler):
             return self._stop_reporting(trial, reason)
         standing = self._standing(trial_id)
         if self._would_run_next(tune_controller, trial_id):
-            ladder.promote(trial_id)
+            is_fallback = not ladder.rung_of(trial_id).holds_place(trial_id)
+            ladder.promote(trial_id, is_fallback)
             self._set_underway(trial_id)
-            logger.info(f"ASHAv2: trial {trial} goes on past {standing}.")
+            how = ", as a fallback since nothing else is left to do"
+            logger.info(
+                f"ASHAv2: trial {trial} goes on past {standing}"
+                f"{how if is_fallback else ''}."
+            )
             return TrialScheduler.CONTINUE
         ladder.activate(trial_id)
         self._saving.add(trial_id)
@@ -299,6 +314,8 @@ class ASHAv2(FIFOScheduler):
         # New if it was not seen before, because `stop=` or the trainable ended it.
         is_new = seen is not None and self._record(trial_id, *seen)
         self._let_go(trial_id, by_itself=is_new)
+        if seen is not None and seen[1] is not None:
+            self._ladder.end_by_itself(trial_id)
 
     def on_trial_error(self, tune_controller: "TuneController", trial: Trial):
         """Notes a failure, which is final unless the trial is added again."""
@@ -372,9 +389,11 @@ class ASHAv2(FIFOScheduler):
                 counts = rung.counts
                 line = (
                     f"  Milestone {rung.milestone:g}: {counts.recorded} recorded = "
-                    f"{counts.paused} paused + {counts.promoted} promoted + "
-                    f"{counts.ended} ended"
+                    f"{counts.paused} paused + {counts.promoted} promoted"
                 )
+                if counts.fallbacks:
+                    line += f" ({counts.fallbacks} as a fallback)"
+                line += f" + {counts.ended} ended"
                 if counts.underway:
                     line += f" + {counts.underway} about to pause"
                 lines.append(f"{line}; cutoff {self._as_reported(rung.cutoff)}")
@@ -425,7 +444,7 @@ class ASHAv2(FIFOScheduler):
             # Restored with the experiment.
             last = self._read(trial, trial.last_result or {}, warn=False)
             if last is not None and last[0] >= self._max_t:
-                self._ladder.get_to_end(trial_id)
+                self._ladder.get_to_end(trial_id, is_number=last[1] is not None)
             self._let_go(trial_id)
             return
         self._trials[trial_id] = trial
@@ -503,8 +522,10 @@ class ASHAv2(FIFOScheduler):
         if not self._ladder.is_parked(trial_id):
             return
         standing = self._standing(trial_id)
-        self._ladder.promote(trial_id)
-        logger.info(f"ASHAv2: trial {trial} is promoted from {standing}.")
+        is_fallback = not self._ladder.rung_of(trial_id).holds_place(trial_id)
+        self._ladder.promote(trial_id, is_fallback)
+        how = ", as a fallback since nothing else is left to do" if is_fallback else ""
+        logger.info(f"ASHAv2: trial {trial} is promoted from {standing}{how}.")
         if trial.status == Trial.PENDING:
             self._pending.append(trial_id)
         else:
@@ -614,10 +635,10 @@ class ASHAv2(FIFOScheduler):
         """The trial that runs when nothing is pending, running or promotable."""
         if self._ladder.num_active:
             return None
-        if self._ladder.num_finished and self._is_search_finished(tune_controller):
-            return None
         # If the search goes on, it waits for results that only a paused trial can give.
-        return self._ladder.survivor()
+        return self._ladder.survivor(
+            any_rung=not self._is_search_finished(tune_controller)
+        )
 
     def _sweep(
         self, tune_controller: "TuneController", reporting: Optional[str] = None
@@ -695,7 +716,7 @@ class ASHAv2(FIFOScheduler):
         """Records a result. Returns whether it is the first at a milestone."""
         is_new = self._ladder.record(trial_id, time, score)
         if time >= self._max_t:
-            self._ladder.get_to_end(trial_id)
+            self._ladder.get_to_end(trial_id, is_number=score is not None)
         return is_new
 
     def _read(
