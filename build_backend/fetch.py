@@ -9,13 +9,17 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Optional, Tuple
+from urllib.parse import unquote, urlsplit
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from build_backend.console import say
 from build_backend.errors import BuildError
+from build_backend.index import Source, sources
 from build_backend.target import Target
 from build_backend.tree import NAME, Pin, Tree, pin_command, read_pin
+
+UNREACHABLE = r"Could not fetch URL (\S+): (.*?)(?: - skipping)?(?=\n)"
 
 
 def cached_wheel(cache: Path, pin: Pin, target: Target) -> Optional[Path]:
@@ -78,18 +82,34 @@ def fetch_upstream(tree: Tree, target: Target = Target()) -> Tuple[str, bytes]:
 
 def download(tree: Tree, pin: Pin, target: Target, folder: Path) -> None:
     """Download the pinned wheel with pip, which checks its hash."""
+    say(f"fetching {NAME} {pin.version} for {target}")
+    faults = []
+    for source in sources():
+        fault = download_from(source, tree, pin, target, folder)
+        if fault is None:
+            return
+        faults.append(fault)
+    raise BuildError("; ".join(dict.fromkeys(faults)))
+
+
+def download_from(
+    source: Source, tree: Tree, pin: Pin, target: Target, folder: Path
+) -> Optional[str]:
+    """Download the pinned wheel from a source; return what went wrong, if anything."""
+    log = folder / "pip.log"
     command = [sys.executable, "-m", "pip", "download", "--no-deps"]
     command += ["--require-hashes", "--only-binary=:all:", "--progress-bar=off"]
-    command += ["--disable-pip-version-check", "--no-input"]
-    command += [*target.pip_options(), "-d", str(folder), "-r", str(tree.pin)]
+    command += ["--disable-pip-version-check", "--no-input", "--log", str(log)]
+    command += [*source.options, *target.pip_options(), "-d", str(folder)]
     # A constraint on ray that stands in somebody's configuration has no hash.
     environment = {**os.environ, "PIP_CONSTRAINT": os.devnull}
     # Inside of a frontend's build environment there is no virtual one.
     environment["PIP_REQUIRE_VIRTUALENV"] = "0"
-    say(f"fetching {NAME} {pin.version} for {target}")
+    if source.index:  # Not among the arguments, which others can see.
+        environment.update(PIP_INDEX_URL=source.index, PIP_NO_INDEX="0")
     lines = []
     with subprocess.Popen(
-        command,
+        [*command, "-r", str(tree.pin)],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -100,12 +120,28 @@ def download(tree: Tree, pin: Pin, target: Target, folder: Path) -> None:
         for line in process.stdout:
             lines.append(line.rstrip())
             say("  " + line.rstrip())
-    if process.returncode:
-        raise BuildError(explain_download(tree, pin, target, "\n".join(lines)))
+    if not process.returncode:
+        return None
+    # It has what pip does not print, too.
+    logged = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return explain_download(tree, pin, target, "\n".join(lines), logged)
 
 
-def explain_download(tree: Tree, pin: Pin, target: Target, output: str) -> str:
-    """Say in words why pip could not download a wheel."""
+def explain_download(
+    tree: Tree, pin: Pin, target: Target, output: str, log: str
+) -> str:
+    """Say in words why pip could not download a wheel.
+
+    Args:
+        tree: The source tree.
+        pin: The release.
+        target: What the wheel is for.
+        output: What pip printed.
+        log: What it logged.
+
+    Returns:
+        What went wrong, and the remedy.
+    """
     what = f"{NAME} {pin.version} for {target}"
     if "No module named pip" in output:
         return (
@@ -119,24 +155,38 @@ def explain_download(tree: Tree, pin: Pin, target: Target, output: str) -> str:
             f"{tree.pin} (sha256:{', '.join(got)}). If upstream has published a new "
             f"wheel that you trust, write the pin anew: `{pin_command(pin.version)}`"
         )
-    unreachable = re.search(
-        r"(connection broken by|Could not fetch URL|ConnectionError|Connection refused|"
-        r"Name or service not known|Temporary failure in name resolution|"
-        r"Max retries exceeded|Read timed out|ProxyError).*",
-        output,
+    nothing = "No matching distribution found" in output
+    unreachable = {
+        url: reason
+        for url, reason in re.findall(UNREACHABLE, log)
+        if not reason.startswith("404 ")  # An index that has no ray answers so.
+    }
+    for place in re.findall(r"Location '(.*)' is ignored: it is n?either", log):
+        path = Path(unquote(urlsplit(place).path if "://" in place else place))
+        if path.name != NAME or not path.parent.is_dir():  # A folder without ray.
+            unreachable[place] = "there is neither a file nor a folder"
+    for host in re.findall(r"located at (\S+) is not a trusted or secure host", log):
+        unreachable[host] = "pip asks no host that is not secure; see --trusted-host"
+    broken = re.search(
+        r"(Max retries exceeded|Connection refused|Read timed out|ProxyError).*", output
     )
-    known = re.search(r"from versions: (?!none)", output)
-    if unreachable and not known:
-        return (
-            f"cannot fetch {what}: the package index cannot be reached "
-            f"({unreachable[0][:300].strip()}). Check the network, or name another "
-            f"index with PIP_INDEX_URL, or lay the wheel into {tree.cache}"
+    if broken and not nothing:
+        unreachable["the package index"] = broken[0]
+    if unreachable:
+        said = "; ".join(
+            f"{url} ({reason[:300]})" for url, reason in unreachable.items()
         )
-    if "No matching distribution found" in output:
+        return (
+            f"cannot fetch {what}: the package index cannot be reached: {said}. Check "
+            "the network, or name another index (pip --index-url, PIP_INDEX_URL, uv "
+            f"--default-index, UV_DEFAULT_INDEX), or lay the wheel into {tree.cache}"
+        )
+    if nothing:
         return (
             f"there is no wheel of {what} on the package index. Upstream builds "
             "manylinux2014_x86_64, manylinux2014_aarch64, macosx_12_0_arm64 and "
-            "win_amd64: choose one with -C platform=... -C python=..."
+            "win_amd64: choose one with --config-settings platform=... and "
+            "--config-settings python=..."
         )
     errors = [line for line in output.split("\n") if line.startswith("ERROR")]
     return f"pip cannot fetch {what}: " + ("; ".join(errors) or output[-500:])

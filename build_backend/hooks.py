@@ -68,5 +68,5 @@ def refuse_target(config_settings: Optional[dict]) -> None:
     if target != Target():
         raise BuildError(
             f"an editable install for {target} makes no sense: it is for the "
-            "interpreter that runs it; leave -C platform and -C python out"
+            "interpreter that runs it; leave the settings platform and python out"
         )

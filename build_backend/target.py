@@ -58,7 +58,7 @@ class Target:
 
 
 def parse_target(config_settings: Optional[dict]) -> Target:
-    """Read the target from what the user gave with `-C`.
+    """Read the target from what the user gave with `--config-settings`.
 
     Args:
         config_settings: The frontend's config settings.
@@ -74,23 +74,25 @@ def parse_target(config_settings: Optional[dict]) -> Target:
         if key not in OPTIONS:
             raise BuildError(
                 f"unknown build option {key!r}; known are "
-                + ", ".join(f"-C {option}=..." for option in OPTIONS)
+                + ", ".join(f"--config-settings {option}=..." for option in OPTIONS)
             )
         if not isinstance(value, str) or not value:
-            raise BuildError(f"-C {key}= needs one value, but got {value!r}")
+            raise BuildError(
+                f"--config-settings {key}= needs one value, but got {value!r}"
+            )
     python = None
     if "python" in settings:
         match = re.fullmatch(r"(?:cp|py)?(\d)\.?(\d+)", settings["python"])
         if not match:
             raise BuildError(
-                f"-C python={settings['python']} is no Python version; "
-                "write it as in -C python=3.12"
+                f"--config-settings python={settings['python']} is no Python version; "
+                "write it as in --config-settings python=3.12"
             )
         python = (int(match[1]), int(match[2]))
     platform = settings.get("platform")
     if platform and not re.fullmatch(r"[a-z0-9_]+", platform):
         raise BuildError(
-            f"-C platform={platform} is no platform tag; "
-            "write it as in -C platform=manylinux2014_aarch64"
+            f"--config-settings platform={platform} is no platform tag; "
+            "write it as in --config-settings platform=manylinux2014_aarch64"
         )
     return Target(platform, python)

@@ -5,15 +5,15 @@ are names that neither build has.
 """
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
 
 import pytest
 
-from ci.lib import must_fail
 from ci.lib.console import ROOT
-from ci.lib.must_fail import MustFail, marked_files, wrong_reason
+from ci.lib.must_fail import wrong_reason
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -112,24 +112,6 @@ def test_green_expected_to_fail():
 def test_green_names_nothing():
     assert False
 
-@pytest.mark.fixes("ray#19")
-def test_green_crashes():
-    os._exit(3)
-
-@pytest.mark.fixes("ray#20")
-def test_red_after_a_crash():
-    assert False
-
-@pytest.mark.fixes("ray#21")
-@pytest.mark.timeout(1)
-def test_red_deaf_to_its_timeout():
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
-    time.sleep(300)
-
-@pytest.mark.fixes("ray#22")
-def test_red_after_a_hang():
-    assert False
-
 def test_without_a_mark():
     assert False
 """
@@ -143,47 +125,58 @@ def test_never_seen():
     assert False
 """
 
+DEAF = """
+import signal, time
+import pytest
 
-def _write(folder, **files):
+@pytest.mark.fixes("ray#31")
+@pytest.mark.timeout(1)
+def test_deaf_to_its_timeout():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+    time.sleep(300)
+"""
+
+
+def _run(folder, **files):
     for name, text in files.items():
         (folder / f"{name}.py").write_text(textwrap.dedent(text))
-    return folder
-
-
-def _environment():
-    env = dict(os.environ, PYTHONDONTWRITEBYTECODE="1")
+    env = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", MUST_FAIL_GRACE_S="2")
     env.pop("RAY_UNDER_TEST", None)
-    return env
-
-
-def _run(folder):
-    run = MustFail(sys.executable, marked_files([folder]), folder, _environment())
-    run.run()
-    return run
+    return subprocess.run(
+        [sys.executable, ROOT / "ci" / "red", "--python", sys.executable, folder],
+        env=env,
+        capture_output=True,
+        text=True,
+    )
 
 
 @pytest.fixture(scope="module")
 def made_up(tmp_path_factory):
+    """Run the made-up tests; give the exit code, what is said, and of each test."""
     folder = tmp_path_factory.mktemp("made-up")
-    _write(folder, test_made_up=MADE_UP, test_uncollected=UNCOLLECTED)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(must_fail, "GRACE_S", 2)
-        return _run(folder)
+    done = _run(folder, test_made_up=MADE_UP, test_uncollected=UNCOLLECTED)
+    told = re.findall(
+        r"::(\S+) (fails|NO PROOF): (.*?) *\[ *\d+%\]$", done.stdout, re.MULTILINE
+    )
+    return done, {test: (word, how) for test, word, how in told}
 
 
-def _verdicts(run, part):
-    return {v.test.partition("::")[2]: v for v in run.verdicts if part in v.test}
+RIGHT = {
+    "assert": "AssertionError: one is not two",
+    "timeout": "timeout",
+    "exception": "KeyError: 'trial'",
+    "did_not_raise": "Failed: DID NOT RAISE",
+    "parametrized[1]": "AssertionError",
+    "parametrized[2]": "AssertionError",
+    "attribute_error_of_a_known_name": "AttributeError",
+}
 
 
-def test_failures_of_the_right_kind_are_accepted(made_up):
-    verdicts = _verdicts(made_up, "test_red_")
-    assert len(verdicts) == 10
-    assert {name: v.how for name, v in verdicts.items() if not v.counts} == {}
-    assert verdicts["test_red_timeout"].how == "timeout"
-    assert verdicts["test_red_assert"].how.startswith("assert: one is not two")
-    assert verdicts["test_red_exception"].how == "KeyError: 'trial'"
-    assert verdicts["test_red_deaf_to_its_timeout"].how.startswith("hang")
-    assert verdicts["test_red_parametrized[1]"].names == ["ray#5", "short-name"]
+@pytest.mark.parametrize("test", RIGHT)
+def test_failures_of_the_right_kind_are_accepted(made_up, test):
+    word, how = made_up[1][f"test_red_{test}"]
+    assert word == "fails"
+    assert how.startswith(RIGHT[test])
 
 
 @pytest.mark.parametrize(
@@ -195,91 +188,76 @@ def test_failures_of_the_right_kind_are_accepted(made_up):
         ("unknown_attribute", "stock Ray has no `no_such_name_anywhere`"),
         ("unknown_keyword", "stock Ray has no `no_such_name_anywhere`"),
         ("name_error", "wrong reason: NameError"),
-        ("fixture_fails", "failed in a fixture: RuntimeError: a fixture's fault"),
+        ("fixture_fails", "failed in a fixture: RuntimeError: a fixture"),
         ("fixture_is_missing", "failed in a fixture"),
         ("skipped", "was skipped"),
         ("skipped_by_mark", "was skipped"),
         ("expected_to_fail", "was skipped or expected to fail"),
         ("names_nothing", "names nothing"),
-        ("crashes", "crashes the interpreter (exit code 3)"),
     ],
 )
 def test_what_proves_nothing_is_reported(made_up, test, how):
-    verdict = _verdicts(made_up, "test_green_")[f"test_green_{test}"]
-    assert not verdict.counts
-    assert how in verdict.how
+    word, told = made_up[1][f"test_green_{test}"]
+    assert word == "NO PROOF"
+    assert how in told
 
 
 def test_every_parameter_set_counts(made_up):
-    verdicts = _verdicts(made_up, "test_mixed_")
-    assert {name: v.counts for name, v in verdicts.items()} == {
-        "test_mixed_parametrized[1]": False,
-        "test_mixed_parametrized[2]": True,
-    }
+    assert made_up[1]["test_mixed_parametrized[1]"][0] == "NO PROOF"
+    assert made_up[1]["test_mixed_parametrized[2]"][0] == "fails"
 
 
-def test_each_marked_test_is_judged_once(made_up):
-    tests = [verdict.test for verdict in made_up.verdicts]
-    assert len(tests) == len(set(tests)) == 10 + 13 + 2
-    assert not _verdicts(made_up, "test_without_a_mark")
+def test_each_marked_test_is_judged_and_counted(made_up):
+    done, told = made_up
+    assert len(told) == 7 + 12 + 2
+    assert "test_without_a_mark" not in done.stdout
+    assert done.returncode == 1
+    assert "13 failed, 1 deselected, 1 error, 8 failed as they must" in done.stdout
 
 
 def test_a_file_that_cannot_be_collected_is_reported(made_up):
-    ((file, why),) = made_up.uncollected
-    assert file.endswith("test_uncollected.py")
-    assert "no_such_module_anywhere" in " ".join(why)
+    said = made_up[0].stdout
+    assert "ERROR collecting test_uncollected.py" in said
+    assert "No module named 'no_such_module_anywhere'" in said
 
 
-def _command(*args):
-    return subprocess.run(
-        [sys.executable, str(ROOT / "ci" / "red"), "--python", sys.executable, *args],
-        env=_environment(),
-        capture_output=True,
-        text=True,
-    )
-
-
-def test_the_command_succeeds_when_all_is_red(tmp_path):
-    text = "import pytest\n@pytest.mark.fixes('ray#1')\ndef test_x():\n    assert 0\n"
-    _write(tmp_path, test_x=text)
-    done = _command(str(tmp_path))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 of 1 tests" in done.stdout
-
-
-@pytest.mark.parametrize(
-    "text, said",
-    [
-        (
-            "import pytest\n@pytest.mark.fixes('ray#1')\ndef test_x(): pass\n",
-            "NO PROOF",
-        ),
-        ("import nix\n# pytest.mark.fixes\n", "NOT COLLECTED"),
-        ("def test_x(): pass\n", "no test is marked fixes(...)"),
-    ],
-)
-def test_the_command_fails_otherwise(tmp_path, text, said):
-    _write(tmp_path, test_x=text)
-    done = _command(str(tmp_path))
+def test_a_test_that_is_deaf_to_its_timeout_ends_the_run(tmp_path):
+    done = _run(tmp_path, test_deaf=DEAF)
     assert done.returncode == 1
-    assert said in done.stdout
+    assert "test_deaf_to_its_timeout" in done.stdout
+    assert "has ended the run" in done.stdout
+    assert "in test_deaf_to_its_timeout" in done.stderr  # The stack.
+
+
+def test_a_test_that_crashes_ends_the_run(tmp_path):
+    text = "import os, pytest\n@pytest.mark.fixes('a')\ndef test_x(): os._exit(3)\n"
+    done = _run(tmp_path, test_x=text)
+    assert done.returncode == 3
+    assert "test_x.py::test_x" in done.stdout
+    assert "has ended the run" in done.stdout
+
+
+def test_the_command_succeeds_when_all_fail(tmp_path):
+    text = "import pytest\n@pytest.mark.fixes('ray#1')\ndef test_x():\n    assert 0\n"
+    done = _run(tmp_path, test_x=text)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 failed as they must" in done.stdout
+
+
+@pytest.mark.parametrize("text", ["def test_x(): pass\n", "# pytest.mark.fixes\n"])
+def test_the_command_fails_where_no_test_is_marked(tmp_path, text):
+    assert _run(tmp_path, test_x=text).returncode != 0
 
 
 def test_the_command_names_a_path_that_is_not_there(tmp_path):
-    done = _command(str(tmp_path / "test_gone.py"))
+    done = _run(tmp_path / "test_gone.py")
     assert done.returncode != 0
     assert "test_gone.py" in done.stderr
 
 
 def test_a_failed_import_on_a_worker_does_not_count():
-    chain = [
-        {
-            "type": ["RayTaskError", "RayError", "Exception"],
-            "message": "ray::f()\n  import nix\nModuleNotFoundError: No module 'nix'",
-            "name": None,
-        }
-    ]
-    assert "failed import" in wrong_reason(chain, lambda name: True)
+    error = RuntimeError("ray::f()\n  import nix\nModuleNotFoundError: No module 'nix'")
+    assert "failed import" in wrong_reason(error, lambda name: True)
 
 
 if __name__ == "__main__":

@@ -210,7 +210,10 @@ def test_target_is_read_from_the_config_settings(python):
 @pytest.mark.parametrize(
     "settings, said",
     [
-        ({"colour": "red"}, "'colour'.*-C platform=.*-C python="),
+        (
+            {"colour": "red"},
+            "'colour'.*--config-settings platform=.*--config-settings python=",
+        ),
         ({"python": "new"}, "python=new is no Python version"),
         ({"python": ["3.11", "3.12"]}, r"python= needs one value.*3\.11"),
         ({"platform": "Win 95"}, "platform=Win 95 is no platform tag"),
@@ -314,7 +317,7 @@ def test_unreachable_index_is_named(tmp_path, index, monkeypatch):
 def test_interpreter_without_pip_is_told_apart(tmp_path):
     tree = made_up.make_tree(tmp_path)
     said = explain_download(
-        tree, read_pin(tree.pin), Target(), "python: No module named pip\n"
+        tree, read_pin(tree.pin), Target(), "python: No module named pip\n", ""
     )
     assert sys.executable in said and "ensurepip" in said
 

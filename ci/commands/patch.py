@@ -30,7 +30,7 @@ def main(argv, tree=None):
         # This Python lacks what reading patches takes; an environment has it.
         from ci.lib.environments import prepared
 
-        return prepared("venv", "build").run([str(ROOT / "ci" / "patch"), *argv])
+        return prepared("venv-patch", "build").run([str(ROOT / "ci" / "patch"), *argv])
 
     from build_backend.tree import HERE
     from ci.lib import checkout, series, verify
