@@ -6,15 +6,12 @@ training do, so that one stays on storage until it is let go.
 """
 
 import copy
-import logging
-from typing import Dict, Optional
+from typing import Callable, Dict, Optional
 
 from ray.train import Checkpoint
 from ray.train._internal.checkpoint_manager import _CheckpointManager
 from ray.train._internal.session import _TrainingResult
-from ray.train._internal.storage import _delete_fs_path
-
-logger = logging.getLogger(__name__)
+from ray.tune.execution.checkpoint_deletion import _delete_checkpoint
 
 
 class _CheckpointHolds:
@@ -60,7 +57,10 @@ class _CheckpointHolds:
 
 
 def _register_checkpoint(
-    manager: _CheckpointManager, result: _TrainingResult, holds: _CheckpointHolds
+    manager: _CheckpointManager,
+    result: _TrainingResult,
+    holds: _CheckpointHolds,
+    delete: Callable[[Checkpoint], None] = _delete_checkpoint,
 ) -> None:
     """Register a checkpoint with a trial's manager, and delete none that is held.
 
@@ -68,6 +68,7 @@ def _register_checkpoint(
         manager: The trial's checkpoint manager.
         result: The checkpoint, with its metrics.
         holds: The checkpoints of the trial that have to stay.
+        delete: Deletes a checkpoint.
     """
     # The manager's own way to do it, but for what it deletes: it would fail halfway on
     # one that is gone already, and the next checkpoint would overwrite this one.
@@ -78,15 +79,20 @@ def _register_checkpoint(
         manager.register_checkpoint(result)
     finally:
         manager._checkpoint_config = config
-    _prune_checkpoints(manager, holds)
+    _prune_checkpoints(manager, holds, delete)
 
 
-def _prune_checkpoints(manager: _CheckpointManager, holds: _CheckpointHolds) -> None:
+def _prune_checkpoints(
+    manager: _CheckpointManager,
+    holds: _CheckpointHolds,
+    delete: Callable[[Checkpoint], None] = _delete_checkpoint,
+) -> None:
     """Delete the checkpoints beyond ``num_to_keep``, as far as nobody holds them.
 
     Args:
         manager: The trial's checkpoint manager.
         holds: The checkpoints of the trial that have to stay.
+        delete: Deletes a checkpoint.
     """
     num_to_keep = manager.checkpoint_config.num_to_keep
     if num_to_keep is None:
@@ -105,8 +111,4 @@ def _prune_checkpoints(manager: _CheckpointManager, holds: _CheckpointHolds) -> 
         r for r in manager._checkpoint_results if not any(r is s for s in surplus)
     ]
     for r in surplus:
-        try:
-            _delete_fs_path(fs=r.checkpoint.filesystem, fs_path=r.checkpoint.path)
-        except FileNotFoundError:
-            # E.g. it was deleted after the experiment state had been stored.
-            logger.debug(f"{r.checkpoint} is gone already")
+        delete(r.checkpoint)
