@@ -15,7 +15,7 @@ from virtual_cluster import (
     VirtualCluster,
     driver_death,
 )
-from virtual_cluster.explore import drawing
+from virtual_cluster.explore.draw import draw
 
 from ray.tune.schedulers import ASHAv2, ResourceChangingScheduler
 
@@ -73,7 +73,7 @@ def test_deferred_with_one_slot_sees_everyone_first(slots):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_scenario(seed):
-    drawing.draw(seed, "asha_v2").cluster(quiet=True).run(max_events=3000)
+    draw(seed, "asha_v2").cluster(quiet=True).run(max_events=3000)
 
 
 @pytest.mark.parametrize("after", [5, 12, 20, 30])

@@ -32,11 +32,11 @@ from virtual_cluster import (
     task_error,
 )
 from virtual_cluster.core.storage import VirtualStorage
-from virtual_cluster.explore.scenarios import loggers
 from virtual_cluster.invariants import private
 from virtual_cluster.invariants.checkpoints import CheckpointsThere
 from virtual_cluster.invariants.populations import Bounded, what_is_outside
 from virtual_cluster.invariants.slots import FailureIsItsOwn
+from virtual_cluster.workloads.names import loggers
 from virtual_cluster.workloads.populations import BOUNDS, SPACES, population, replay
 from virtual_cluster.workloads.reallocations import Reallocating, Sizes
 from virtual_cluster.workloads.searchers import RandomSearcher

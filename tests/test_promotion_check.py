@@ -15,7 +15,7 @@ from virtual_cluster import (
     VirtualCluster,
     task_error,
 )
-from virtual_cluster.explore.scenarios import checkpoints, lengths
+from virtual_cluster.workloads.names import checkpoints, lengths
 
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAv2

@@ -124,8 +124,8 @@ def test_same_seed_same_history(seed):
         ).run()
 
     first, second = run(), run()
-    assert first.history() == second.history()
-    assert first.history().encode() == second.history().encode()
+    assert first.transcript() == second.transcript()
+    assert first.transcript().encode() == second.transcript().encode()
 
 
 def test_other_seed_other_order():
@@ -135,18 +135,19 @@ def test_other_seed_other_order():
             options=Options(seed=seed),
         )
         .run()
-        .history()
+        .transcript()
         for seed in range(5)
     }
     assert len(histories) > 1
 
 
-def test_same_history_in_another_process(tmp_path):
+def test_same_run_in_another_process(tmp_path):
     program = (
         "import hashlib, sys\n"
-        "from virtual_cluster.explore import drawing, search\n"
+        "from virtual_cluster.explore.draw import draw\n"
+        "from virtual_cluster.explore.replay import run_scenario\n"
         "for seed in range(8):\n"
-        "    outcome = search.run_scenario(drawing.draw(seed), full=True)\n"
+        "    outcome = run_scenario(draw(seed), full=True)\n"
         "    print(seed, outcome.rule, outcome.events, outcome.digest)\n"
     )
     outputs = []

@@ -51,8 +51,8 @@ class RunRecord:
             for trial in self.trials
         ]
 
-    def history(self) -> str:
-        """Return the whole history as text; the same bytes for the same seed.
+    def transcript(self) -> str:
+        """Return all that happened as text; the same bytes for the same seed.
 
         Returns:
             A line for each thing that happened.

@@ -1,26 +1,26 @@
 """Does the explorer find what is known to be wrong with stock Ray 2.60?
 
-No case is written for any of these: each is looked for among the histories that seeds
-give. What is found is shrunk; the shrunk scenario, from which nothing can be left out,
-tells which of the known faults it is.
+No case is written for any of these: each is looked for among the runs that seeds give.
+What is found is shrunk; the shrunk scenario, from which nothing can be left out, tells
+which of the known faults it is.
 """
 
-import re
 import time
 from typing import Callable, List, NamedTuple, Optional, Tuple
 
-from ..explore.scenarios import Scenario, Source
-from ..explore.search import Finding, Outcome, explore, run_scenario
+from ..explore.replay import Outcome, run_scenario
+from ..explore.scenario import Scenario
+from ..explore.search import Finding, explore
 from ..explore.shrink import shrink
 
 
-class Target(NamedTuple):
+class KnownFault(NamedTuple):
     """A known fault.
 
     Args:
         name: A short name.
         what: What is wrong.
-        families: The kinds of scenarios that use what is wrong.
+        workloads: The kinds of scenarios that use what is wrong.
         candidate: Says, given a finding, whether it is worth to be shrunk.
         match: Says, given the shrunk scenario and its outcome, whether it is this one.
         same: Keeps the shrinking from leading to another known fault.
@@ -31,7 +31,7 @@ class Target(NamedTuple):
 
     name: str
     what: str
-    families: Tuple[str, ...]
+    workloads: Tuple[str, ...]
     candidate: Callable[[Finding], bool]
     match: Callable[[Scenario, Outcome], bool]
     same: Optional[Callable[[Scenario, Outcome], bool]] = None
@@ -47,12 +47,11 @@ def _kinds(scenario: Scenario) -> set:
 
 
 def _ends_early(scenario: Scenario) -> bool:
-    return "lengths(" in repr(scenario.args.get("trainable"))
+    return "length" in scenario.trainable.kwargs
 
 
 def _step(scenario: Scenario) -> int:
-    source = repr(scenario.args.get("trainable"))
-    return int(source.split("step=")[1].split(",")[0])
+    return scenario.curve.kwargs.get("step", 1)
 
 
 def _without_faults(*kinds: str) -> Callable[[Scenario], Scenario]:
@@ -66,9 +65,7 @@ def _without_faults(*kinds: str) -> Callable[[Scenario], Scenario]:
 
 def _without_early_ends(scenario: Scenario) -> Scenario:
     other = scenario.copy()
-    source = repr(other.args["trainable"])
-    source = re.sub(r"length=lengths\(.*?\)", "length=None", source)
-    other.args["trainable"] = Source(source)
+    other.trainable.kwargs.pop("length")
     return other
 
 
@@ -77,12 +74,11 @@ def _rule(*rules: str) -> Callable[[Finding], bool]:
 
 
 def _plain(scenario: Scenario) -> bool:
-    source = repr(scenario.args.get("trainable"))
     return not (
         scenario.faults
         or _ends_early(scenario)
-        or "outside" in scenario.args
-        or "skip_every" in source
+        or "outside" in scenario.settings
+        or "skip_every" in scenario.curve.kwargs
     )
 
 
@@ -90,7 +86,7 @@ def _alone(scenario: Scenario, outcome: Outcome) -> bool:
     # A bracket of one trial waits for nobody: it is the arithmetic that fails.
     return (
         "1 of 1 trials" in outcome.what
-        and isinstance(scenario.scheduler_args["reduction_factor"], float)
+        and isinstance(scenario.scheduler.kwargs["reduction_factor"], float)
         and _step(scenario) == 1
     )
 
@@ -109,16 +105,16 @@ def _paused_before_start(outcome: Outcome) -> bool:
     return False
 
 
-TARGETS: List[Target] = [
-    Target(
+KNOWN_FAULTS: List[KnownFault] = [
+    KnownFault(
         "hyperband-saving",
         "HyperBand hangs: a trial that saves for its pause is overlooked when its "
         "bracket finishes",
         ("hyperband",),
         lambda f: f.rule in STRANDED and not f.scenario.faults,
-        lambda s, o: _plain(s) and s.args["slots"] > 1,
+        lambda s, o: _plain(s) and s.settings["slots"] > 1,
     ),
-    Target(
+    KnownFault(
         "hyperband-failure",
         "HyperBand: a trial that fails strands its bracket",
         ("hyperband",),
@@ -127,97 +123,99 @@ TARGETS: List[Target] = [
         only=lambda s: bool(_kinds(s) & {"raise", "die"}),
         without=_without_faults("raise", "die"),
     ),
-    Target(
+    KnownFault(
         "hyperband-early-end",
         "HyperBand: a trial that ends early strands its bracket",
         ("hyperband",),
         lambda f: f.rule in STRANDED and _ends_early(f.scenario),
-        lambda s, o: not s.faults and _ends_early(s) and "outside" not in s.args,
+        lambda s, o: not s.faults and _ends_early(s) and "outside" not in s.settings,
         without=_without_early_ends,
     ),
-    Target(
+    KnownFault(
         "hyperband-arithmetic",
         "HyperBand with max_t=3 and eta 1.5 never finishes",
         ("hyperband",),
         lambda f: f.rule == "stranded" and _alone(f.scenario, f.outcome),
         _plain_alone,
         _alone,
-        only=lambda s: isinstance(s.scheduler_args["reduction_factor"], float),
+        only=lambda s: isinstance(s.scheduler.kwargs["reduction_factor"], float),
     ),
-    Target(
+    KnownFault(
         "pbt-synch-terminated",
         "Synchronous PBT terminates a trial that should only have paused (ray#57906)",
         ("pbt-synch",),
         lambda f: f.rule == "unasked-stop",
         lambda s, o: not s.faults,
     ),
-    Target(
+    KnownFault(
         "pbt-synch-failure",
         "Synchronous PBT is blocked for good by one trial that failed (ray#12122)",
         ("pbt-synch",),
         lambda f: f.rule == "hang" and bool(f.scenario.faults),
         lambda s, o: bool(_kinds(s) & {"raise", "die"}),
     ),
-    Target(
+    KnownFault(
         "pbt-synch-step",
         "Synchronous PBT is blocked by a time step larger than the interval",
         ("pbt-synch",),
         lambda f: f.rule == "hang" and _step(f.scenario) > 1,
         lambda s, o: (
-            not s.faults and _step(s) > s.scheduler_args["perturbation_interval"]
+            not s.faults and _step(s) > s.scheduler.kwargs["perturbation_interval"]
         ),
     ),
-    Target(
+    KnownFault(
         "max-concurrent-basic",
         "A paused trial counts against max_concurrent (BasicVariantGenerator)",
         ("milestones",),
-        lambda f: f.rule == "hang" and not f.scenario.search_alg,
-        lambda s, o: "max_concurrent" in s.args and not s.faults,
+        lambda f: f.rule == "hang" and "search_alg" not in f.scenario.settings,
+        lambda s, o: "max_concurrent" in s.settings and not s.faults,
     ),
-    Target(
+    KnownFault(
         "max-concurrent-limiter",
         "A paused trial counts against max_concurrent (ConcurrencyLimiter)",
         ("milestones",),
         lambda f: (
             f.rule == "hang"
-            and bool(f.scenario.search_alg)
-            and "max_concurrent" in f.scenario.args
+            and "search_alg" in f.scenario.settings
+            and "max_concurrent" in f.scenario.settings
         ),
-        lambda s, o: "max_concurrent" in s.args and bool(s.search_alg),
-        lambda s, o: bool(s.search_alg),
+        lambda s, o: "max_concurrent" in s.settings and "search_alg" in s.settings,
+        lambda s, o: "search_alg" in s.settings,
     ),
-    Target(
+    KnownFault(
         "two-saves",
         "Two saves of one trial are in flight",
         ("pbt", "pbt-synch", "planned"),
         _rule("two-saves"),
         lambda s, o: True,
     ),
-    Target(
+    KnownFault(
         "pause-pending",
         "pause_trial on a PENDING trial: it is never scheduled again",
         ("planned",),
         lambda f: (
             f.rule == "hang"
             and any(
-                act.what in ("pause_trial", "drop_trial")
-                for act in f.scenario.scheduler_args["acts"]
+                act.args[2] in ("pause_trial", "drop_trial")
+                for act in f.scenario.scheduler.kwargs["acts"]
             )
         ),
         lambda s, o: _paused_before_start(o),
     ),
-    Target(
+    KnownFault(
         "choose-saving",
         "choose_trial_to_run returns a trial that is saving, with reuse_actors: crash",
         ("planned",),
         lambda f: (
             f.rule.startswith("crash")
-            and "reuse_actors" in f.scenario.args
-            and "choose_saving" in f.scenario.scheduler_args
+            and "reuse_actors" in f.scenario.settings
+            and "choose_saving" in f.scenario.scheduler.kwargs
         ),
-        lambda s, o: "reuse_actors" in s.args and "choose_saving" in s.scheduler_args,
+        lambda s, o: (
+            "reuse_actors" in s.settings and "choose_saving" in s.scheduler.kwargs
+        ),
     ),
-    Target(
+    KnownFault(
         "hyperband-restored",
         "HyperBand restored after an interruption: PAUSED for good (ray#39900)",
         ("hyperband",),
@@ -233,64 +231,64 @@ class Hit(NamedTuple):
     """What became of a search for a known fault.
 
     Args:
-        target: The known fault.
+        known: The known fault.
         seconds: After how long it was found and shrunk; None if it was not.
-        histories: How many histories were run.
-        events: The number of events of the shrunk history.
-        test: The shrunk history as a test.
+        runs: How many runs were run.
+        events: The number of events of the shrunk run.
+        test: The shrunk run as a test.
     """
 
-    target: Target
+    known: KnownFault
     seconds: Optional[float]
-    histories: int
+    runs: int
     events: int
     test: str
 
 
-def search(target: Target, seconds: float = 120.0, first_seed: int = 0) -> Hit:
+def search(known: KnownFault, seconds: float = 120.0, first_seed: int = 0) -> Hit:
     """Look for a known fault.
 
     Args:
-        target: The known fault.
+        known: The known fault.
         seconds: For how long.
-        first_seed: The seed of the first history.
+        first_seed: The seed of the first run.
 
     Returns:
         What became of it.
     """
     begin = time.perf_counter()
-    histories, seed = 0, first_seed
+    runs, seed = 0, first_seed
     best = None
     while time.perf_counter() - begin < seconds:
         found: List[Finding] = []
 
         def until(finding, found=found):
-            if target.candidate(finding):
+            if known.candidate(finding):
                 found.append(finding)
             return bool(found)
 
         report = explore(
             seconds - (time.perf_counter() - begin),
-            target.families,
+            known.workloads,
             first_seed=seed,
             states=False,
             until=until,
-            only=target.only,
+            only=known.only,
         )
-        histories += report.histories
+        runs += report.runs
         seed = report.next_seed
         if not found:
             break
         finding = found[0]
-        if target.without is not None:
-            rule = run_scenario(target.without(finding.scenario)).rule
+        if known.without is not None:
+            rule = run_scenario(known.without(finding.scenario)).rule
             if rule == finding.rule or rule in STRANDED and finding.rule in STRANDED:
                 continue
         left = seconds - (time.perf_counter() - begin)
         scenario, outcome = shrink(
-            finding.scenario, finding.outcome, min(20.0, left), target.same
+            finding.scenario, finding.outcome, min(20.0, left), known.same
         )
-        if not target.match(scenario, outcome):
+        if not known.match(scenario, outcome):
             continue
         if best is None or outcome.events < best[1].events:
             best = scenario, outcome
@@ -298,7 +296,7 @@ def search(target: Target, seconds: float = 120.0, first_seed: int = 0) -> Hit:
             break
     taken = time.perf_counter() - begin
     if best is None:
-        return Hit(target, None, histories, 0, "")
+        return Hit(known, None, runs, 0, "")
     scenario, outcome = best
     test = scenario.test_source(outcome.rule, outcome.what)
-    return Hit(target, taken, histories, outcome.events, test)
+    return Hit(known, taken, runs, outcome.events, test)

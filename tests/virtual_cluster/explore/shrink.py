@@ -1,42 +1,54 @@
-"""Makes a failing history short: fewer faults, trials, options and events."""
+"""Makes a failing run short: fewer faults, trials, options and events."""
 
-import re
 import time
-from typing import Callable, Iterator, Optional, Tuple
+from dataclasses import replace
+from typing import Callable, Iterator, List, Optional, Tuple
 
-from .scenarios import Scenario, Source
-from .search import Outcome, run_scenario
+from ..workloads.spec import Name, Spec
+from .consistency import everyone_is_expected
+from .replay import Outcome, run_scenario
+from .scenario import Scenario
 
-_SIMPLEST = {
-    "reuse_actors": None,
-    "lag": None,
-    "idle_steps": None,
-    "reserve": None,
-    "max_failures": None,
-    "checkpoint_config": None,
-    "max_concurrent": None,
-    "buffer_length": None,
-    "env": None,
-    "resources": None,
-    "time_budget_s": None,
-    "nodes": None,
-    "mode": None,
-    "seed": 0,
-}
-# Arguments of schedulers that can be left out.
-_OPTIONAL = (
-    "choose_saving",
-    "brackets",
-    "stop_last_trials",
-    "promotion",
-    "space",
-    "burn_in_period",
-    "resample_probability",
-    "custom_explore_fn",
-    "log_config",
-    "fit",
+_PLAIN = Spec("ClassTrainable", Spec("MixedCurve"))
+_COSTS = Spec("Costs", start=0, train=1, save=0.1, restore=0.1, reset=0.1, stop=0)
+# Settings that are no causes. Those of the first line are there in every run.
+_SETTINGS = (
+    *("num_samples", "slots", "stop", "seed", "costs", "trainable"),
+    *("env", "outside", "stall_timeout_s"),
 )
-_SAME = "Costs(start=0, train=1, save=0.1, restore=0.1, reset=0.1, stop=0)"
+# Arguments that a scheduler, or a searcher, is made of; others can be left out.
+_ARGUMENTS = frozenset(
+    {
+        "acts",
+        "allocate",
+        "base",
+        "changes",
+        "grace_period",
+        "hard_stop",
+        "max_concurrent",
+        "max_t",
+        "milestones",
+        "min_samples_required",
+        "num_samples",
+        "perturbation_interval",
+        "quantile_fraction",
+        "reduction_factor",
+        "require_attrs",
+        "resumes",
+        "seed",
+        "synch",
+        "time_attr",
+    }
+)
+
+
+def _specs(scenario: Scenario) -> List[Spec]:
+    """All specs of a scenario but its costs, in an order that a copy has, too."""
+    specs = list(scenario.scheduler.specs())
+    for name in ("trainable", "checkpoint_config", "search_alg"):
+        if isinstance(scenario.settings.get(name), Spec):
+            specs += scenario.settings[name].specs()
+    return specs
 
 
 def causes(scenario: Scenario) -> int:
@@ -48,19 +60,13 @@ def causes(scenario: Scenario) -> int:
     Returns:
         The number.
     """
-    args = scenario.args
-    count = len(scenario.faults) + len(scenario.scheduler_args.get("acts", ()))
-    count += sum(name in args for name in _SIMPLEST if name not in ("seed", "env"))
-    count += len(args.get("outside", ()))
-    count += scenario.search_alg is not None
-    source = repr(args.get("trainable"))
-    count += ("length=None" not in source) + ("step=1" not in source)
-    count += "skip_every" in source
-    count += ("nan_every=0" not in source) + ("resettable=True" not in source)
-    count += "FunctionTrainable" in source
-    count += sum(name in scenario.scheduler_args for name in _OPTIONAL)
-    count += repr(scenario.scheduler_args.get("base", "")).count("=")
-    count += len(scenario.scheduler_args.get("changes", ()))
+    settings, scheduler = scenario.settings, scenario.scheduler.kwargs
+    count = len(scenario.faults) + len(settings.get("outside", ()))
+    count += len(scheduler.get("acts", ())) + len(scheduler.get("changes", ()))
+    count += sum(name not in _SETTINGS for name in settings)
+    for spec in _specs(scenario):
+        count += len(spec.kwargs.keys() - _ARGUMENTS)
+        count += spec.name == "FunctionTrainable"
     return count
 
 
@@ -112,7 +118,7 @@ def shrink(
             # Other seeds may get there in fewer events.
             for seed in range(12):
                 candidate = best.copy()
-                candidate.args["seed"] = seed
+                candidate.settings["seed"] = seed
                 key = _key(candidate)
                 if key in tried or time.perf_counter() > deadline:
                     continue
@@ -126,7 +132,7 @@ def shrink(
 
 
 def _key(scenario: Scenario) -> str:
-    return scenario.scheduler_source() + repr(sorted(scenario.sources().items()))
+    return repr(sorted(scenario.sources().items()))
 
 
 def _try(scenario: Scenario, rule: str, events: int, same):
@@ -148,213 +154,173 @@ def _kind(rule: Optional[str]) -> Optional[str]:
     return "hang" if rule == "stranded" else rule
 
 
-def _with(scenario: Scenario, **changes) -> Scenario:
+def _changed(scenario: Scenario, change: Callable[[Scenario], None]) -> Scenario:
     other = scenario.copy()
-    for name, value in changes.items():
-        if value is None:
-            other.args.pop(name, None)
-        else:
-            other.args[name] = value
+    change(other)
+    everyone_is_expected(other)
     return other
 
 
+def _with(scenario: Scenario, **settings) -> Scenario:
+    return _changed(scenario, lambda other: other.settings.update(settings))
+
+
 def _smaller(scenario: Scenario) -> Iterator[Scenario]:
-    """Go through scenarios that are a little smaller."""
-    args = scenario.args
-    # Leave out faults, then acts.
-    if len(scenario.faults) > 1:
-        other = scenario.copy()
-        other.faults = []
-        yield other
+    yield from _fewer_faults(scenario)
+    yield from _fewer_options(scenario)
+    yield from _simpler_specs(scenario)
+    yield from _smaller_settings(scenario)
+    yield from _smaller_arguments(scenario)
+    yield from _earlier_faults(scenario)
+
+
+def _fewer_faults(scenario: Scenario) -> Iterator[Scenario]:
     for i in range(len(scenario.faults)):
-        other = scenario.copy()
-        del other.faults[i]
-        yield other
-    outside = args.get("outside")
-    for i in range(len(outside or ())):
-        kept = outside[:i] + outside[i + 1 :]
-        yield _with(scenario, outside=kept or None)
-    acts = scenario.scheduler_args.get("acts")
-    for i in range(len(acts or ())):
-        other = scenario.copy()
-        del other.scheduler_args["acts"][i]
-        yield other
-    # Leave out options.
-    for name, value in _SIMPLEST.items():
-        if name in args and repr(args[name]) != repr(value):
-            yield _with(scenario, **{name: value})
-    if scenario.search_alg:
-        other = scenario.copy()
-        other.search_alg = None
-        yield other
-    if scenario.ignore:
-        for i in range(len(scenario.ignore)):
-            other = scenario.copy()
-            other.ignore = scenario.ignore[:i] + scenario.ignore[i + 1 :]
-            yield other
-    config = repr(args.get("checkpoint_config", ""))
-    for frequency in range(0, 3):
-        candidate = re.sub(
-            r"frequency=(\d+)",
-            lambda m: f"frequency={min(frequency, int(m.group(1)))}",  # noqa: B023
-            config,
+        yield _changed(scenario, lambda other: other.faults.pop(i))  # noqa: B023
+    for i in range(len(scenario.settings.get("outside", ()))):
+        yield _changed(
+            scenario,
+            lambda other: other.settings["outside"].pop(i),  # noqa: B023
         )
-        for simpler in (
-            candidate,
-            re.sub("keep=[12]", "keep=None", candidate),
-            candidate.replace("at_end=True", "at_end=False"),
-        ):
-            if simpler != config:
-                yield _with(scenario, checkpoint_config=Source(simpler))
-    yield from _smaller_trainable(scenario)
-    # Fewer trials and slots, and smaller numbers all over.
-    trials = args["num_samples"]
+    for name in ("acts", "changes"):
+        items = scenario.scheduler.kwargs.get(name, ())
+        for i in range(len(items) if len(items) > 1 else 0):
+            left = items[:i] + items[i + 1 :]
+            yield _changed(
+                scenario,
+                lambda other: other.scheduler.kwargs.update({name: left}),  # noqa: B023
+            )
+
+
+def _fewer_options(scenario: Scenario) -> Iterator[Scenario]:
+    for name in scenario.settings:
+        if name not in _SETTINGS or name in ("env", "outside"):
+            yield _changed(
+                scenario,
+                lambda other: other.settings.pop(name),  # noqa: B023
+            )
+    for i in range(len(scenario.ignore)):
+        left = scenario.ignore[:i] + scenario.ignore[i + 1 :]
+        yield _changed(
+            scenario,
+            lambda other: setattr(other, "ignore", left),  # noqa: B023
+        )
+    for i, spec in enumerate(_specs(scenario)):
+        for name in spec.kwargs.keys() - _ARGUMENTS:
+            yield _changed(
+                scenario,
+                lambda other: _specs(other)[i].kwargs.pop(name),  # noqa: B023
+            )
+
+
+def _simpler_specs(scenario: Scenario) -> Iterator[Scenario]:
+    settings = scenario.settings
+    if scenario.trainable is not None:
+        yield _with(scenario, trainable=_PLAIN)
+        if scenario.trainable.name == "FunctionTrainable":
+            simpler = scenario.trainable.but(checkpoint_every=...)
+            simpler.name = "ClassTrainable"
+            yield _with(scenario, trainable=simpler)
+    costs = settings.get("costs")
+    if costs is not None:
+        yield _with(scenario, costs=_COSTS)
+        # Actors that stop late do not get in the way.
+        yield _with(scenario, costs=costs.but(stop=100))
+        for name, value in _COSTS.kwargs.items():
+            yield _with(scenario, costs=costs.but(**{name: value}))
+    arguments = scenario.scheduler.kwargs
+    simpler = {
+        "time_attr": ["training_iteration"],
+        "base": [Spec("FIFOScheduler")],
+        "allocate": [Name("alternating"), Spec("Sizes", 2), Spec("Sizes", 1, 2)],
+    }
+    for name, values in simpler.items():
+        for value in values if name in arguments else ():
+            yield _changed(
+                scenario,
+                lambda other: other.scheduler.kwargs.update({name: value}),  # noqa: B023
+            )
+
+
+def _smaller_settings(scenario: Scenario) -> Iterator[Scenario]:
+    settings = scenario.settings
+    trials, slots = settings["num_samples"], settings["slots"]
     for count in sorted({1, 2, 3, 4, trials // 2, trials - 1}):
         if 0 < count < trials:
-            other = _with(scenario, num_samples=count)
-            if "num_samples" in other.scheduler_args:
-                other.scheduler_args["num_samples"] = count
-            yield other
-    slots = args["slots"]
+            yield _with(scenario, num_samples=count)
     for count in (1, 2, slots - 1):
         if 0 < count < slots:
             yield _with(scenario, slots=count)
     # More slots can mean fewer events, since nobody has to be stopped.
     if slots < trials <= 12:
         yield _with(scenario, slots=trials)
-    stop = args.get("stop")
-    if stop:
-        for value in range(1, stop["training_iteration"]):
-            yield _with(scenario, stop={"training_iteration": value})
-    limit = args.get("max_concurrent")
-    for value in range(1, limit or 1):
+    for value in range(1, settings.get("stop", {}).get("training_iteration", 1)):
+        yield _with(scenario, stop={"training_iteration": value})
+    for value in range(1, settings.get("max_concurrent", 1)):
         yield _with(scenario, max_concurrent=value)
-    yield from _smaller_costs(scenario)
-    yield from _smaller_scheduler(scenario)
+    yield _with(scenario, seed=0)
+
+
+def _smaller_arguments(scenario: Scenario) -> Iterator[Scenario]:
+    for i, spec in enumerate(_specs(scenario)):
+        for name, value in spec.kwargs.items():
+            for smaller in _smaller_values(name, value):
+                yield _changed(
+                    scenario,
+                    lambda other: _specs(other)[i].kwargs.update(  # noqa: B023
+                        {name: smaller}  # noqa: B023
+                    ),
+                )
+        for args in _smaller_args(spec):
+            yield _changed(
+                scenario,
+                lambda other: setattr(_specs(other)[i], "args", args),  # noqa: B023
+            )
+
+
+def _smaller_values(name: str, value) -> Iterator:
+    if type(value) is int:
+        yield from range(2 if name == "reduction_factor" else 1, value)
+    elif name == "milestones":
+        if len(value) > 2:
+            yield value[:-1]
+        if value[0] > 1:
+            yield tuple(milestone - 1 for milestone in value)
+
+
+def _smaller_args(spec: Spec) -> Iterator[List]:
+    if spec.name == "lengths":
+        for value in sorted(set(spec.args) - {0}):
+            yield from ([value], [0, value], [1], [0, 1])
+
+
+def _earlier_faults(scenario: Scenario) -> Iterator[Scenario]:
     for i, fault in enumerate(scenario.faults):
         for name in ("trial", "nth", "after", "stale"):
             value = getattr(fault, name)
-            if not value:
-                continue
             low = 1 if name in ("nth", "after") else 0
-            for smaller in sorted({low, value // 2, value - 1}):
-                if low <= smaller < value:
-                    other = scenario.copy()
-                    other.faults[i] = type(fault)(**{**fault.__dict__, name: smaller})
-                    yield other
-    for i, act in enumerate(outside or ()):
-        changes = [act._replace(target=t) for t in range(act.target)]
-        changes += [act._replace(nth=n) for n in range(1, act.nth)]
-        for change in changes:
-            yield _with(scenario, outside=[*outside[:i], change, *outside[i + 1 :]])
-    for i, act in enumerate(acts or ()):
-        changes = []
-        if act.target:
-            changes += [act._replace(target=t) for t in range(act.target)]
-        changes += [act._replace(nth=n) for n in range(1, act.nth)]
-        for change in changes:
-            other = scenario.copy()
-            other.scheduler_args["acts"][i] = change
-            yield other
+            for smaller in sorted({low, (value or 0) // 2, (value or 0) - 1}):
+                if value and low <= smaller < value:
+                    earlier = replace(fault, **{name: smaller})
+                    yield _changed(
+                        scenario,
+                        lambda other: other.faults.__setitem__(i, earlier),  # noqa: B023
+                    )
+    for where in ("outside", "acts"):
+        for i, act in enumerate(_acts(scenario, where)):
+            # The moment, and the trial that is meant.
+            for position, low in ((1, 1), (3, 0)):
+                value = act.args[position] if position < len(act.args) else low
+                for smaller in range(low, value):
+                    yield _changed(
+                        scenario,
+                        lambda other: _acts(other, where)[i].args.__setitem__(  # noqa: B023
+                            position,  # noqa: B023
+                            smaller,  # noqa: B023
+                        ),
+                    )
 
 
-def _smaller_trainable(scenario: Scenario) -> Iterator[Scenario]:
-    source = repr(scenario.args.get("trainable", ""))
-    if not source or source == "''":
-        return
-    plain = "ClassTrainable(MixedCurve(step=1, nan_every=0), length=None, "
-    plain += "resettable=True)"
-    candidates = [
-        plain,
-        re.sub(r"nan_every=\d+", "nan_every=0", source),
-        re.sub(r", skip_every=\d+", "", source),
-        re.sub(r"length=lengths\(.*?\)", "length=None", source),
-        re.sub(r"checkpoint_every=\d+", "checkpoint_every=1", source),
-        re.sub(r"resettable=False", "resettable=True", source),
-        re.sub(r"step=\d+", "step=1", source),
-        re.sub(r"step=\d+", "step=2", source),
-        re.sub(r"(, checkpoint_every=\d+)?\)$", ")", source).replace(
-            "FunctionTrainable", "ClassTrainable"
-        ),
-    ]
-    match = re.search(r"lengths\((.*?)\)", source)
-    if match:
-        for value in sorted({v.strip() for v in match.group(1).split(",")}):
-            if value != "0":
-                candidates.append(source.replace(match.group(0), f"lengths({value})"))
-                candidates.append(
-                    source.replace(match.group(0), f"lengths(0, {value})")
-                )
-                candidates.append(source.replace(match.group(0), "lengths(0, 1)"))
-                candidates.append(source.replace(match.group(0), "lengths(1)"))
-    for candidate in candidates:
-        if candidate != source:
-            yield _with(scenario, trainable=Source(candidate))
-
-
-def _smaller_costs(scenario: Scenario) -> Iterator[Scenario]:
-    source = repr(scenario.args.get("costs", ""))
-    if source == "''":
-        return
-    yield _with(scenario, costs=Source(_SAME))
-    # Actors that stop late do not get in the way.
-    late = re.sub(r"stop=(\([^)]*\)|[^,()]+)", "stop=100", source)
-    if late != source:
-        yield _with(scenario, costs=Source(late))
-    for name, simplest in re.findall(r"(\w+)=([^,()]+)", _SAME):
-        pattern = rf"{name}=(\([^)]*\)|[^,()]+)"
-        candidate = re.sub(pattern, f"{name}={simplest}", source)
-        if candidate != source:
-            yield _with(scenario, costs=Source(candidate))
-
-
-def _smaller_scheduler(scenario: Scenario) -> Iterator[Scenario]:
-    args = scenario.scheduler_args
-    for name in ("max_t", "perturbation_interval", "reduction_factor"):
-        value = args.get(name)
-        if isinstance(value, int):
-            for smaller in range(1 if name != "reduction_factor" else 2, value):
-                other = scenario.copy()
-                other.scheduler_args[name] = smaller
-                yield other
-    milestones = args.get("milestones")
-    if milestones and len(milestones) > 2:
-        other = scenario.copy()
-        other.scheduler_args["milestones"] = milestones[:-1]
-        yield other
-    if milestones and milestones[0] > 1:
-        other = scenario.copy()
-        other.scheduler_args["milestones"] = tuple(m - 1 for m in milestones)
-        yield other
-    for name in _OPTIONAL:
-        if name in args:
-            other = scenario.copy()
-            del other.scheduler_args[name]
-            yield other
-    if args.get("time_attr") == "t":
-        other = scenario.copy()
-        other.scheduler_args["time_attr"] = "training_iteration"
-        yield other
-    base = args.get("base")
-    if base and repr(base) != "FIFOScheduler()":
-        other = scenario.copy()
-        other.scheduler_args["base"] = Source("FIFOScheduler()")
-        yield other
-        # One of its arguments less, of those that it can do without.
-        name, inner = repr(base).rstrip(")").split("(", 1)
-        for part in inner.split(", "):
-            if part.split("=")[0] in _OPTIONAL:
-                left = [p for p in inner.split(", ") if p != part]
-                other = scenario.copy()
-                other.scheduler_args["base"] = Source(f"{name}({', '.join(left)})")
-                yield other
-    if "allocate" in args and repr(args["allocate"]) != "alternating":
-        for simpler in ("alternating", "Sizes(2)", "Sizes(1, 2)"):
-            other = scenario.copy()
-            other.scheduler_args["allocate"] = Source(simpler)
-            yield other
-    changes = args.get("changes", ())
-    for i in range(len(changes) if len(changes) > 1 else 0):
-        other = scenario.copy()
-        other.scheduler_args["changes"] = changes[:i] + changes[i + 1 :]
-        yield other
+def _acts(scenario: Scenario, where: str) -> List[Spec]:
+    owner = scenario.settings if where == "outside" else scenario.scheduler.kwargs
+    return owner.get(where, [])

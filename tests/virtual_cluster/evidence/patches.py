@@ -1,8 +1,8 @@
 """Takes each patch of the series out in turn, to see whether the explorer notices.
 
-A patch is noticed when a history breaks an invariant without it and, with it, gets past
-that event and never breaks that invariant. Where later patches build on a patch, it can
-not be taken out alone: the series up to it is then compared with the series before it.
+A patch is noticed when a run breaks an invariant without it and, with it, gets past
+that event and never breaks that invariant. Where later patches build on a patch, it
+cannot be taken out alone: the series up to it is then compared with the one before it.
 """
 
 import json
@@ -15,7 +15,9 @@ import time
 from contextlib import contextmanager
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_HERE = os.path.abspath(__file__)
+TESTS = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
+ROOT = os.path.dirname(TESTS)
 # Of a patch that was taken out alone: what comes of a name that it brings, and that
 # later ones use, is no evidence.
 _NAMES = ("AttributeError", "ImportError", "NameError", "TypeError", "UnknownShape")
@@ -54,32 +56,32 @@ class Verdict(NamedTuple):
     Args:
         subject: The patch.
         how: ``alone``, or ``with all that come after``.
-        noticed: Whether a history broke that is whole with the patch.
-        family: The kind of scenario of that history.
+        noticed: Whether a run broke that is whole with the patch.
+        workload: The kind of scenario of that run.
         seed: Its seed.
         rule: The invariant that it broke, or what the worker said of a tree that
             does not run.
         what: What was broken.
-        histories: How many histories it took.
+        runs: How many runs it took.
         seconds: How long it took.
     """
 
     subject: str
     how: str
     noticed: bool
-    family: str = ""
+    workload: str = ""
     seed: int = 0
     rule: str = ""
     what: str = ""
-    histories: int = 0
+    runs: int = 0
     seconds: float = 0.0
 
     def line(self) -> str:
         """Return the verdict as a line."""
         if not self.noticed:
-            found = f"NOT NOTICED in {self.histories} histories {self.rule}".rstrip()
+            found = f"NOT NOTICED in {self.runs} runs {self.rule}".rstrip()
         else:
-            found = f"{self.rule} ({self.family}, seed {self.seed})"
+            found = f"{self.rule} ({self.workload}, seed {self.seed})"
         return f"{self.seconds:6.1f} s  {found:<50} {self.how:<24} {self.subject}"
 
 
@@ -96,15 +98,15 @@ def commits(tree: str) -> List[Tuple[str, str]]:
     return [tuple(line.split(" ", 1)) for line in log.splitlines()[1:]]
 
 
-def ablate(
+def take_out(
     tree: str,
     commit: str,
     subject: str,
     seconds: float,
     seed: int = 0,
-    families: Optional[List[str]] = None,
+    workloads: Optional[List[str]] = None,
 ) -> Verdict:
-    """Look for a history that is broken without a patch and whole with it.
+    """Look for a run that is broken without a patch and whole with it.
 
     Args:
         tree: A checkout of the series.
@@ -112,16 +114,16 @@ def ablate(
         subject: The patch's subject.
         seconds: For how long to look.
         seed: The first seed.
-        families: Which kinds of scenarios; those that use its files if None.
+        workloads: Which kinds of scenarios; those that use its files if None.
 
     Returns:
         The verdict.
     """
-    families = families or _users(tree, commit)
+    workloads = workloads or _users(tree, commit)
     verdict = Verdict(subject, _ALONE, False)
     with _worktree(tree, "HEAD") as without:
         if not _git(without, "revert", "--no-commit", commit).returncode:
-            verdict = _compare(verdict, without, tree, seconds, seed, families)
+            verdict = _compare(verdict, without, tree, seconds, seed, workloads)
             if verdict.noticed:
                 return verdict
     whole = _git(tree, "rev-parse", "HEAD").stdout.strip()
@@ -129,7 +131,7 @@ def ablate(
         return verdict
     verdict = verdict._replace(how="with all that come after")
     with _worktree(tree, f"{commit}~") as without, _worktree(tree, commit) as with_it:
-        return _compare(verdict, without, with_it, seconds, seed, families)
+        return _compare(verdict, without, with_it, seconds, seed, workloads)
 
 
 def _users(tree: str, commit: str) -> Optional[List[str]]:
@@ -150,13 +152,13 @@ def _compare(
     with_it: str,
     seconds: float,
     seed: int,
-    families: Optional[List[str]],
+    workloads: Optional[List[str]],
 ) -> Verdict:
     begin = time.perf_counter()
-    histories, at_most = 0, _AT_ONCE
+    runs, at_most = 0, _AT_ONCE
     while True:
         spent = time.perf_counter() - begin
-        verdict = verdict._replace(histories=histories, seconds=spent)
+        verdict = verdict._replace(runs=runs, seconds=spent)
         if spent >= seconds:
             return verdict
         broken = _work(
@@ -164,13 +166,13 @@ def _compare(
             mode="explore",
             seconds=seconds - spent,
             seed=seed,
-            families=families,
+            workloads=workloads,
             at_most=at_most,
         )
         at_most *= 2
         if "error" in broken:
             return verdict._replace(rule=broken["error"])
-        histories += broken["histories"]
+        runs += broken["runs"]
         seed = broken["next_seed"]
         found = [case for case in broken["cases"] if _is_evidence(case, verdict.how)]
         if not found:
@@ -182,11 +184,11 @@ def _compare(
             if rule is None or (rule != case["rule"] and events > case["events"]):
                 return verdict._replace(
                     noticed=True,
-                    family=case["family"],
+                    workload=case["workload"],
                     seed=case["seed"],
                     rule=case["rule"],
                     what=case["what"],
-                    histories=histories,
+                    runs=runs,
                     seconds=time.perf_counter() - begin,
                 )
 
@@ -210,7 +212,7 @@ def _work(tree: str, **order) -> Dict:
             timeout=4 * order.get("seconds", 60) + 120,
         )
     except subprocess.TimeoutExpired:
-        return {"error": "a history does not end"}
+        return {"error": "a run does not end"}
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no output"]
         return {"error": f"cannot run: {lines[-1]}"}
@@ -246,25 +248,26 @@ def _worker(tree: str, order: Dict) -> Dict:
     import ray
 
     ray.__path__.insert(0, os.path.join(os.path.abspath(tree), "python/ray"))
-    sys.path.insert(0, os.path.join(ROOT, "tests"))
+    sys.path.insert(0, TESTS)
     from virtual_cluster.core import builds
-    from virtual_cluster.explore import drawing, search
+    from virtual_cluster.explore.draw import draw
+    from virtual_cluster.explore.replay import run_scenario
+    from virtual_cluster.explore.search import explore
 
     builds.set_partial()
-
     if order["mode"] == "replay":
         outcomes = []
         for case in order["cases"]:
-            scenario = drawing.draw(case["seed"], case["family"])
+            scenario = draw(case["seed"], case["workload"])
             scenario.ignore = tuple(case["ignore"])
-            outcomes.append(search.run_scenario(scenario))
+            outcomes.append(run_scenario(scenario))
         return {"outcomes": [(outcome.rule, outcome.events) for outcome in outcomes]}
     cases: List[Dict] = []
 
     def until(finding) -> bool:
         cases.append(
             {
-                "family": finding.family,
+                "workload": finding.workload,
                 "seed": finding.seed,
                 "rule": finding.rule,
                 "ignore": finding.scenario.ignore,
@@ -274,16 +277,16 @@ def _worker(tree: str, order: Dict) -> Dict:
         )
         return len(cases) >= order["at_most"]
 
-    report = search.explore(
+    report = explore(
         order["seconds"],
-        order["families"],
+        order["workloads"],
         order["seed"],
         states=False,
         look_behind=True,  # else what earlier patches left hides the rest
         until=until,
     )
     return {
-        "histories": report.histories,
+        "runs": report.runs,
         "next_seed": report.next_seed,
         "cases": cases,
     }

@@ -1,4 +1,4 @@
-"""Taking patches out: what counts as noticed."""
+"""What the explorer notices: known faults of stock Ray, and patches taken out."""
 
 import os
 import subprocess
@@ -6,16 +6,28 @@ import sys
 from pathlib import Path
 
 import pytest
+from virtual_cluster.evidence import patches
+from virtual_cluster.evidence.known_faults import KNOWN_FAULTS, search
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "ci" / "lib"))
+from ray.tune import schedulers
 
-import ablation  # noqa: E402
+# Those that take the explorer seconds. `ci/explore --known-faults --stock` looks for
+# all of them, two minutes each.
+QUICK = (
+    "hyperband-saving",
+    "hyperband-early-end",
+    "pbt-synch-failure",
+    "pbt-synch-step",
+    "max-concurrent-basic",
+    "max-concurrent-limiter",
+    "two-saves",
+    "pause-pending",
+)
 
 
 def case(rule, events=10, **kwargs):
     return {
-        "family": "fifo",
+        "workload": "fifo",
         "seed": 1,
         "rule": rule,
         "what": "",
@@ -58,19 +70,19 @@ def work_of(monkeypatch, cases, outcomes):
         seen.append((order["mode"], content))
         if order["mode"] == "replay":
             return {"outcomes": outcomes}
-        return {"histories": 5, "next_seed": order["seed"] + 5, "cases": cases}
+        return {"runs": 5, "next_seed": order["seed"] + 5, "cases": cases}
 
-    monkeypatch.setattr(ablation, "_work", work)
+    monkeypatch.setattr(patches, "_work", work)
     return seen
 
 
 def verdict_of(tree, subject, seconds=0.2):
-    [commit] = [c for c, s in ablation.commits(tree) if s == subject]
-    return ablation.ablate(tree, commit, subject, seconds)
+    [commit] = [c for c, s in patches.commits(tree) if s == subject]
+    return patches.take_out(tree, commit, subject, seconds)
 
 
 def test_commits_are_in_order(tree):
-    assert [s for _, s in ablation.commits(tree)] == ["first", "second", "third"]
+    assert [s for _, s in patches.commits(tree)] == ["first", "second", "third"]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +131,7 @@ def test_kinds_that_use_a_file(monkeypatch, tree, file, users):
     path.write_text("")
     git(tree, "add", "-A")
     git(tree, "commit", "-q", "-m", "fourth")
-    assert ablation._users(tree, "HEAD") == users
+    assert patches._users(tree, "HEAD") == users
 
 
 def test_patch_is_taken_out_alone_if_it_can_be(monkeypatch, tree):
@@ -144,7 +156,7 @@ def test_patch_that_others_build_on_is_compared_with_the_series_before(
 
 def test_tree_that_does_not_run_is_told(monkeypatch, tree):
     error = {"error": "cannot run: SyntaxError"}
-    monkeypatch.setattr(ablation, "_work", lambda folder, **order: error)
+    monkeypatch.setattr(patches, "_work", lambda folder, **order: error)
     verdict = verdict_of(tree, "third")
     assert not verdict.noticed and verdict.rule == "cannot run: SyntaxError"
 
@@ -157,6 +169,24 @@ def test_checkout_is_left_as_it_was(monkeypatch, tree):
     ).stdout
     assert len(worktrees.splitlines()) == 1
     assert sorted(os.listdir(tree)) == [".git", "a", "b"]
+
+
+def test_known_faults_have_names():
+    names = [known.name for known in KNOWN_FAULTS]
+    assert len(set(names)) == len(names) == 13
+    assert set(QUICK) < set(names)
+
+
+@pytest.mark.skipif(
+    hasattr(schedulers, "ASHAv2"), reason="The patched build has none of these faults."
+)
+@pytest.mark.parametrize("name", QUICK)
+def test_known_fault_is_found_and_shrunk(name):
+    (known,) = (known for known in KNOWN_FAULTS if known.name == name)
+    hit = search(known, seconds=60)
+    assert hit.seconds is not None, f"not found in {hit.runs} runs"
+    assert hit.events <= 12, hit.test
+    assert hit.test.startswith("def test_")
 
 
 if __name__ == "__main__":
