@@ -295,14 +295,17 @@ def _run_into_hook(owner, hook):
     [("scheduler", hook) for hook in _SCHEDULER_HOOKS]
     + [("searcher", hook) for hook in _SEARCHER_HOOKS],
 )
-def test_error_in_a_hook_is_named_and_the_run_restorable(owner, hook):
+def test_error_in_a_hook_is_named_and_the_run_restorable(owner, hook, caplog):
     cluster, error = _run_into_hook(owner, hook)
-    assert isinstance(error, TuneError)
+    assert type(error) is ArithmeticError
+    assert str(error) == "what a pity"
     name = "ScriptedScheduler" if owner == "scheduler" else "SearchGenerator"
-    assert f"`{name}.{hook}` raised an error" in str(error)
-    assert "ArithmeticError: what a pity" in str(error)
+    # Others may do so as the run winds down.
+    said, *_ = [r.message for r in caplog.records if "raised an error" in r.message]
+    assert said.startswith(f"`{name}.{hook}` raised an error")
+    assert said.endswith(": ArithmeticError: what a pity")
     if hook not in ("choose_trial_to_run", "next_trial"):
-        assert "for trial virtual_class_" in str(error)
+        assert "for trial virtual_class_" in said
     # What was under way is registered, and everything is in the state that was saved.
     assert not any(trial.is_saving for trial in cluster.trials)
     before = {trial.trial_id: _progress(trial) for trial in cluster.trials}
@@ -340,7 +343,7 @@ def test_checkpoint_under_way_is_registered_when_a_hook_raises():
     cluster.run_until(lambda: cluster.monitor.number > 2)
     saving, raising = cluster.trials
     cluster.call(cluster.controller._schedule_trial_save, saving)
-    with pytest.raises(TuneError):
+    with pytest.raises(ArithmeticError):
         cluster.run(max_events=100)
     assert _progress(raising) == (2, 0)
     iteration, saved_iteration = _progress(saving)

@@ -124,15 +124,16 @@ def test_no_result_of_a_trial_that_another_one_pauses_is_lost(tmp_path):
 
 @pytest.mark.fixes("hook-error")
 @pytest.mark.timeout(60)
-def test_run_that_a_hook_ends_can_be_restored(tmp_path):
+def test_run_that_a_hook_ends_can_be_restored(tmp_path, caplog):
     def decide(controller, trial, result):
         if result["training_iteration"] == 3:
             raise ArithmeticError("what a pity")
         return "CONTINUE"
 
     run = {"checkpoint_config": CheckpointConfig(checkpoint_frequency=1)}
-    with pytest.raises(TuneError, match="`_Scripted.on_trial_result` raised an error"):
+    with pytest.raises(ArithmeticError, match="what a pity"):
         _fit(tmp_path, _Scripted(decide), run=run)
+    assert "`_Scripted.on_trial_result` raised an error for trial" in caplog.text
 
     tuner = tune.Tuner.restore(str(tmp_path / "run"), trainable=_Counter)
     tuner._local_tuner._tune_config.scheduler = FIFOScheduler()

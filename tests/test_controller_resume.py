@@ -85,8 +85,9 @@ def _cluster(make_scheduler, storage_path, after=None, **kwargs):
         storage_path=str(storage_path),
         checkpoint_period=0,
         resume=kwargs.pop("resume", after is not None),
-        # It cannot know what was recorded before it looked.
-        ignore=["promotion"] if after is not None else (),
+        # It cannot know what was recorded before, and takes a bracket that the
+        # search algorithm may yet fill for one that waits in vain.
+        ignore=["promotion", "stranded"] if after is not None else (),
         **kwargs,
     )
     if after is not None:

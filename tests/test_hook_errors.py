@@ -1,6 +1,6 @@
-"""Errors of hooks are named, and can be caught as what they were."""
+"""Errors of hooks are raised as they are; the log names the hook and the trial."""
 
-import pickle
+import logging
 
 import pytest
 
@@ -23,53 +23,83 @@ _ERRORS = [
 ]
 
 
-def _raise_in_hook(error, trial="trial_1"):
-    from ray.tune.execution.hook_errors import _name_hook
+class _Scheduler:
+    pass
 
-    with pytest.raises(Exception) as info:
-        with _name_hook(object(), "on_trial_add", trial):
+
+@pytest.fixture
+def calls():
+    from ray.tune.execution.hook_errors import HookCalls
+
+    return HookCalls()
+
+
+def _raise_in_hook(calls, error, hook="on_trial_add", trial="trial_1"):
+    with pytest.raises(type(error)) as info:
+        with calls.call(_Scheduler(), hook, trial):
             raise error
     return info.value
 
 
+def _said(caplog):
+    return [r.message for r in caplog.records if r.levelno == logging.ERROR]
+
+
 @pytest.mark.parametrize("error", _ERRORS, ids=lambda error: type(error).__name__)
-def test_error_is_named_and_keeps_its_type(error):
-    from ray.tune import TuneError
-
-    raised = _raise_in_hook(error)
-    assert isinstance(raised, TuneError)
-    assert isinstance(raised, type(error)) != isinstance(error, StopIteration)
-    assert raised.__cause__ is error
-    assert str(raised) == (
-        f"`object.on_trial_add` raised an error for trial trial_1: "
+def test_error_is_raised_as_it_is_and_logged(calls, error, caplog):
+    assert _raise_in_hook(calls, error) is error
+    assert error.__cause__ is None
+    assert calls.has_raised(error)
+    assert not calls.has_raised(ValueError("what a pity"))
+    assert _said(caplog) == [
+        f"`_Scheduler.on_trial_add` raised an error for trial trial_1: "
         f"{type(error).__name__}: {error}"
-    )
+    ]
 
 
-def test_hook_without_a_trial():
-    raised = _raise_in_hook(ValueError("what a pity"), trial=None)
-    assert str(raised) == (
-        "`object.on_trial_add` raised an error: ValueError: what a pity"
-    )
+def test_hook_without_a_trial(calls, caplog):
+    _raise_in_hook(calls, ValueError("what a pity"), "choose_trial_to_run", None)
+    assert _said(caplog) == [
+        "`_Scheduler.choose_trial_to_run` raised an error: ValueError: what a pity"
+    ]
 
 
-def test_name_of_the_innermost_hook_is_kept():
-    error = _raise_in_hook(ValueError("what a pity"))
-    assert _raise_in_hook(error, trial="trial_2") is error
+def test_error_is_logged_with_the_innermost_hook(calls, caplog):
+    error = ValueError("what a pity")
+    with pytest.raises(ValueError):
+        with calls.call(_Scheduler(), "on_trial_result", "trial_2"):
+            _raise_in_hook(calls, error)
+            raise error
+    [said] = _said(caplog)
+    assert "on_trial_add" in said
+    assert calls.has_raised(error)
 
 
-def test_error_can_be_pickled():
-    raised = _raise_in_hook(ValueError("what a pity"))
-    assert str(pickle.loads(pickle.dumps(raised))) == str(raised)
+def test_each_error_is_logged(calls, caplog):
+    for text in "abc":
+        _raise_in_hook(calls, ValueError(text))
+    assert [said[-1] for said in _said(caplog)] == ["a", "b", "c"]
+
+
+def test_hook_that_is_being_called_is_known(calls):
+    assert calls.current is None
+    with calls.call(_Scheduler(), "on_trial_result"):
+        assert calls.current == "_Scheduler.on_trial_result"
+        with calls.call(_Scheduler(), "on_trial_remove"):
+            assert calls.current == "_Scheduler.on_trial_remove"
+        assert calls.current == "_Scheduler.on_trial_result"
+    assert calls.current is None
+    _raise_in_hook(calls, ValueError("what a pity"))
+    assert calls.current is None
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-def test_interrupts_pass(interrupt):
-    from ray.tune.execution.hook_errors import _name_hook
-
+def test_interrupts_pass(calls, interrupt, caplog):
     with pytest.raises(interrupt):
-        with _name_hook(object(), "on_trial_add"):
+        with calls.call(_Scheduler(), "on_trial_add"):
             raise interrupt
+    assert not _said(caplog)
+    assert calls.current is None
 
 
 if __name__ == "__main__":

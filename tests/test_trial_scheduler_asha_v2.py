@@ -393,21 +393,22 @@ def test_brackets_are_kept_by_a_retry_and_drawn_as_stock_does():
     np.random.seed(3)
     theirs = ASHAScheduler("t", "acc", "max", 100, 1, 3, 4)
     ours = asha(max_t=100, brackets=4)
+    controller = Controller(ours, total=50)
     trials = [Trial("__fake", stub=True) for _ in range(50)]
     state = np.random.get_state()
     for trial in trials:
-        theirs.on_trial_add(None, trial)
+        theirs.on_trial_add(controller, trial)
     np.random.set_state(state)
     for trial in trials:
-        ours.on_trial_add(None, trial)
+        ours.on_trial_add(controller, trial)
     drawn = [ours._ladder._climbers[t.trial_id].bracket for t in trials]
     assert drawn == [
         theirs._brackets.index(theirs._trial_info[t.trial_id]) for t in trials
     ]
     assert len(set(drawn)) > 2
     for trial in trials:
-        ours.on_trial_error(None, trial)
-        ours.on_trial_add(None, trial)
+        ours.on_trial_error(controller, trial)
+        ours.on_trial_add(controller, trial)
     assert drawn == [ours._ladder._climbers[t.trial_id].bracket for t in trials]
 
 
@@ -814,26 +815,18 @@ def test_log_lines(caplog):
     assert len(lines) < controller.num_results
 
 
-# Minimal runners, saving and restoring.
+# Saving and restoring.
 
 
-def test_without_a_controller():
+def test_trials_that_were_never_added_do_no_harm():
     scheduler = asha(max_t=9)
-    trials = [Trial("__fake", stub=True) for _ in range(3)]
-    for trial in trials:
-        scheduler.on_trial_add(None, trial)
-    for trial in trials:
-        trial.set_status(Trial.RUNNING)
-        result = {"training_iteration": 1, "acc": 1.0}
-        assert scheduler.on_trial_result(None, trial, result) in (PAUSE, CONTINUE)
-        trial.set_status(Trial.PAUSED)
-    assert scheduler.choose_trial_to_run(None) is trials[0]
-    scheduler.on_trial_error(None, trials[0])
-    scheduler.on_trial_remove(None, trials[1])
-    scheduler.on_trial_complete(None, trials[2], {})
-    scheduler.on_trial_complete(None, Trial("__fake", stub=True), {})
-    scheduler.on_trial_remove(None, Trial("__fake", stub=True))
-    assert scheduler.choose_trial_to_run(None) is None
+    controller = Controller(scheduler, total=3)
+    for _ in range(2):
+        scheduler.on_trial_complete(controller, Trial("__fake", stub=True), {})
+        scheduler.on_trial_remove(controller, Trial("__fake", stub=True))
+        scheduler.on_trial_error(controller, Trial("__fake", stub=True))
+        controller.run()
+    assert scheduler.choose_trial_to_run(controller) is None
     check_sums(scheduler.debug_string(), 3)
 
 

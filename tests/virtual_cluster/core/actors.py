@@ -201,6 +201,7 @@ class Runtime:
         self.chooser = chooser
         self.monitor = None
         self.storage_full = False
+        self.quiet_wait = 0.0  # how long a wait takes at least if nothing is to come
         self.idle_steps = 0
         self.idle_left = 0
         self.contents: Dict[str, Dict] = {}
@@ -217,6 +218,17 @@ class Runtime:
     def next_actor_number(self) -> int:
         self._num_actors += 1
         return self._num_actors
+
+    def stretch(self, seconds: float) -> float:
+        """Say how long it takes to wait for nothing in particular.
+
+        Args:
+            seconds: How long somebody wants to wait.
+
+        Returns:
+            The seconds that go by.
+        """
+        return seconds if self.next_time is not None else max(seconds, self.quiet_wait)
 
     # Tasks
 
@@ -561,7 +573,7 @@ class Runtime:
                 if timeout is None and refs:
                     raise BlockedForever(f"ray.wait({refs}) blocks for good")
                 if timeout:
-                    self.clock.advance_to(deadline)
+                    self.clock.advance_to(self.clock.now + self.stretch(timeout))
                 break
             if self.idle_left > 0 and upcoming > deadline:
                 self.idle_left -= 1

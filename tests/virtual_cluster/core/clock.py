@@ -1,6 +1,7 @@
 """The virtual clock, and the stand-in for the ``time`` module that reads it."""
 
 import time as _time
+from typing import Callable, Optional
 
 
 class VirtualClock:
@@ -31,10 +32,16 @@ class VirtualTime:
 
     Args:
         clock: The clock to read and, on ``sleep``, to advance.
+        stretch: How many seconds go by in a sleep of so many. As many, if None.
     """
 
-    def __init__(self, clock: VirtualClock):
+    def __init__(
+        self,
+        clock: VirtualClock,
+        stretch: Optional[Callable[[float], float]] = None,
+    ):
         self._clock = clock
+        self._stretch = stretch or float
 
     def time(self) -> float:
         return self._clock.unix
@@ -46,7 +53,7 @@ class VirtualTime:
     perf_counter = monotonic
 
     def sleep(self, seconds: float) -> None:
-        self._clock.advance_to(self._clock.now + max(0.0, seconds))
+        self._clock.advance_to(self._clock.now + self._stretch(max(0.0, seconds)))
 
     def __getattr__(self, name):
         return getattr(_time, name)

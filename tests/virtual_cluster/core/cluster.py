@@ -105,6 +105,8 @@ class VirtualCluster:
             seed,
         )
         self.runtime.idle_steps = cluster.idle_steps
+        if not self._detect_hangs:
+            self.runtime.quiet_wait = 1.0
         self.monitor = Monitor(
             self.clock,
             self.runtime,
@@ -125,7 +127,7 @@ class VirtualCluster:
         self.storage_path = storage_path
         self._activation = Activation(
             FakeRay(self.runtime),
-            VirtualTime(self.clock),
+            VirtualTime(self.clock, self.runtime.stretch),
             VirtualUUID(),
             OrderRandom(self.runtime, self.chooser.rng),
             ObservedEventManager,
@@ -379,7 +381,6 @@ class VirtualCluster:
             self._quiet = 0
             return
         if not self._detect_hangs:
-            self.clock.advance_to(self.clock.now + 1.0)
             if self.options.may_stall and (
                 self._steps_without_event > 3 * self.experiment.stall_timeout_s + 10
             ):

@@ -169,6 +169,7 @@ class Monitor:
         self.decisions: List = []
         self.results: Dict[str, List[Dict]] = {}
         self.faults_fired: List = []
+        self.errors: List[str] = []  # that Tune has logged
         self.number = 0  # events handled
         self.changes = 0  # anything that can lead to a new event
         self.stopping_all = False  # the whole experiment is being stopped

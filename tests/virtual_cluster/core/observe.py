@@ -12,6 +12,11 @@ from ray.tune.callback import Callback
 from ray.tune.execution import tune_controller
 from ray.tune.execution.tune_controller import TuneController
 
+try:
+    from ray.tune.execution import hook_errors
+except ImportError:  # stock Ray
+    hook_errors = None
+
 _active = []
 ENDS = ("on_trial_complete", "on_trial_remove")
 _TOLD = ("on_trial_result", "on_trial_complete")
@@ -173,7 +178,7 @@ def scheduler_patches(scheduler, get_monitor):
 
 
 class _Listener:
-    """The logger of a module, whose warnings the monitor gets to see."""
+    """The logger of a module, whose warnings and errors the monitor gets to see."""
 
     def __init__(self, logger, get_monitor):
         self._logger = logger
@@ -185,12 +190,18 @@ class _Listener:
             monitor.tell("on_warning", str(message) % args if args else str(message))
         self._logger.warning(message, *args, **kwargs)
 
+    def error(self, message, *args, **kwargs):
+        monitor = self._get_monitor()
+        if monitor is not None:
+            monitor.errors.append(str(message) % args if args else str(message))
+        self._logger.error(message, *args, **kwargs)
+
     def __getattr__(self, name):
         return getattr(self._logger, name)
 
 
 def logger_patches(get_monitor):
-    """Make the patches through which the controller's warnings are seen.
+    """Make the patches through which the controller's warnings and errors are seen.
 
     Args:
         get_monitor: Returns the monitor.
@@ -198,5 +209,8 @@ def logger_patches(get_monitor):
     Returns:
         A list of ``(module, name, value)``.
     """
-    logger = tune_controller.logger
-    return [(tune_controller, "logger", _Listener(logger, get_monitor))]
+    return [
+        (module, "logger", _Listener(module.logger, get_monitor))
+        for module in (tune_controller, hook_errors)
+        if module is not None
+    ]

@@ -126,15 +126,15 @@ class HookErrors:
     """What a hook of the scheduler raises ends the run, named, and loses no result."""
 
     RULES = {
-        "hook-unnamed": "An error of a hook names the hook.",
+        "hook-unnamed": "The log, or the error, names the hook that has raised it.",
         "result-lost": "A result that was handled is there after a restore.",
     }
 
     def on_hook_failed(self, monitor, exc, hook) -> None:
         # Further lines may be those of a traceback, which names every function.
-        [first, *_] = str(exc).replace(f"fault in {hook}", "").splitlines() or [""]
-        if hook not in first:
-            monitor.broken("hook-unnamed", f"the error does not name {hook}: {exc}")
+        said = [text.split("\n")[0] for text in (*monitor.errors, str(exc))]
+        if not any(hook in line.replace(f"fault in {hook}", "") for line in said):
+            monitor.broken("hook-unnamed", f"neither log nor error names {hook}: {exc}")
 
     def on_restored_run(self, monitor, controller, last) -> None:
         if last is None:

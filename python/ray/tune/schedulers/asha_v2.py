@@ -368,7 +368,7 @@ class ASHAv2(FIFOScheduler):
             if trial_id is None and not self._ladder.num_active:
                 # It may wait for results that none of those will bring.
                 self._doomed.update(dict.fromkeys(self._ladder.diverged(), _DIVERGED))
-                self._stop_doomed(getattr(tune_controller, "stop_trial", None), None)
+                self._stop_doomed(tune_controller, None)
         if trial_id is None:
             return None
         self._chosen = trial_id
@@ -478,7 +478,7 @@ class ASHAv2(FIFOScheduler):
         """Finds the trials of a restored state that were not added again."""
         if not self._unclaimed:
             return
-        for trial in getattr(tune_controller, "get_trials", list)():
+        for trial in tune_controller.get_trials():
             if trial.trial_id in self._unclaimed:
                 self._unclaimed.discard(trial.trial_id)
                 self._take(trial)
@@ -576,18 +576,14 @@ class ASHAv2(FIFOScheduler):
 
     def _total(self, tune_controller: "TuneController") -> Optional[int]:
         """The number of samples, grid search included. None if it is not known."""
-        search_alg = getattr(tune_controller, "search_alg", None)
-        total = getattr(search_alg, "total_samples", None)
+        total = tune_controller.search_alg.total_samples
         if _is_whole(total) and total > 0:
             self._endless = total >= sys.maxsize
             self._num_samples = None if self._endless else int(total)
         return self._num_samples
 
     def _is_search_finished(self, tune_controller: "TuneController") -> bool:
-        search_alg = getattr(tune_controller, "search_alg", None)
-        if hasattr(search_alg, "is_finished"):
-            return bool(search_alg.is_finished())
-        return self._num_samples is not None and len(self._ladder) >= self._num_samples
+        return bool(tune_controller.search_alg.is_finished())
 
     def _num_unborn(self, tune_controller: "TuneController") -> Optional[int]:
         """How many trials may yet be added. None if the length was never known."""
@@ -646,14 +642,13 @@ class ASHAv2(FIFOScheduler):
         """Stops the paused trials that wait in vain.
 
         Args:
-            tune_controller: The controller, None if there is none at hand.
+            tune_controller: The controller.
             reporting: A trial that counts as paused but is not, since it reports.
 
         Returns:
             Why the reporting trial waits in vain, None if it does not.
         """
-        stop_trial = getattr(tune_controller, "stop_trial", None)
-        if self._is_sweeping or stop_trial is None and reporting is None:
+        if self._is_sweeping:
             return None
         self._is_sweeping = True
         verdict = None
@@ -667,12 +662,14 @@ class ASHAv2(FIFOScheduler):
                     for trial_id in self._ladder.losers():
                         self._doomed.setdefault(trial_id, _OVER)
                 verdict = verdict or self._doomed.get(reporting)
-                if not self._stop_doomed(stop_trial, reporting):
+                if not self._stop_doomed(tune_controller, reporting):
                     return verdict
         finally:
             self._is_sweeping = False
 
-    def _stop_doomed(self, stop_trial: Any, reporting: Optional[str]) -> bool:
+    def _stop_doomed(
+        self, tune_controller: "TuneController", reporting: Optional[str]
+    ) -> bool:
         """Stops those that are paused. Returns whether that has changed anything."""
         changed = False
         for trial_id, reason in list(self._doomed.items()):
@@ -682,7 +679,7 @@ class ASHAv2(FIFOScheduler):
             if trial_id == reporting:
                 self._ladder.retire(trial_id)
                 changed = True
-            elif trial is not None and stop_trial is not None:
+            elif trial is not None:
                 if trial.status != Trial.PAUSED:
                     continue
                 standing = self._standing(trial_id)
@@ -692,7 +689,7 @@ class ASHAv2(FIFOScheduler):
                 logger.info(
                     f"ASHAv2: trial {trial} is stopped at {standing}: {reason}."
                 )
-                stop_trial(trial)
+                tune_controller.stop_trial(trial)
         return changed
 
     def _stop_reporting(self, trial: Trial, reason: str) -> str:
@@ -759,7 +756,7 @@ class ASHAv2(FIFOScheduler):
         )
 
     def _warn_without_checkpoint(self, trial: Trial):
-        if getattr(trial, "checkpoint", True) is None:
+        if trial.checkpoint is None:
             self._warn_once(
                 "checkpoint",
                 f"Trial {trial} was paused without a checkpoint, and WILL START FROM "
