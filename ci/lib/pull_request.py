@@ -24,10 +24,12 @@ TESTS = "python/ray/tune/tests"
 OURS = (
     "conftest.py",
     "made_up_release.py",
+    "stock_state",
     "test_bazel_targets.py",
     "test_patch*.py",
     "test_pull_request.py",
     "test_red.py",
+    "test_stock_state.py",
     "test_upstream*.py",
     "test_wheel*.py",
 )
@@ -206,7 +208,7 @@ def read_tests():
     files = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
-        ours = any(name.match(pattern) and not name.parts[1:] for pattern in OURS)
+        ours = any(Path(name.parts[0]).match(pattern) for pattern in OURS)
         if path.is_file() and "__pycache__" not in name.parts and not ours:
             files[name.as_posix()] = path.read_text()
     helpers = {

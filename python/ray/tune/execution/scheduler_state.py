@@ -1,10 +1,18 @@
 """Keeps the state of the scheduler with that of the experiment."""
 
+import json
+import logging
 import os
+import re
 from pathlib import Path
-from typing import Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
+from ray.tune.experiment import Trial
+from ray.tune.result import EXPR_RESULT_FILE, TRAINING_ITERATION
 from ray.tune.schedulers import TrialScheduler
+from ray.tune.utils import flatten_dict
+
+logger = logging.getLogger(__name__)
 
 # The name of the scheduler's class, and the session string.
 _FILE_TMPL = "scheduler-state-{}-{}.pkl"
@@ -53,22 +61,65 @@ def _find_scheduler_state(dirpath: str) -> Optional[Tuple[str, str]]:
     return max(found)[1:] if found else None
 
 
-def _restore_scheduler(scheduler: TrialScheduler, dirpath: str) -> bool:
+def _read_results(trial: Trial) -> List[Dict]:
+    """Read what a trial has reported from its log.
+
+    Args:
+        trial: Trial with its storage.
+
+    Returns:
+        The flattened results in their order. Of a trial that has no log, there is just
+        the last one.
+    """
+    results = []
+    try:
+        path = Path(trial.path, EXPR_RESULT_FILE).as_posix()
+        with trial.storage.storage_filesystem.open_input_stream(path) as f:
+            lines = f.readall().decode(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        try:
+            results.append(flatten_dict(json.loads(line)))
+        except ValueError:
+            # The driver died as it was written.
+            logger.warning(f"Skipping a line of {path} that is not complete.")
+    last = trial.run_metadata.last_result
+    if last and not any(
+        r.get(TRAINING_ITERATION) == last.get(TRAINING_ITERATION) for r in results[-2:]
+    ):
+        results.append(flatten_dict(last))
+    return results
+
+
+def _creation_order(trials: List[Trial]) -> List[Trial]:
+    """Sort trials by the number that their tags begin with, if they all do."""
+    numbers = {t: re.match(r"\d+", t.experiment_tag or "") for t in trials}
+    if not all(numbers.values()):
+        return trials
+    return sorted(trials, key=lambda t: int(numbers[t].group()))
+
+
+def _restore_scheduler(
+    scheduler: TrialScheduler, dirpath: str, trials: List[Trial]
+) -> bool:
     """Restore the scheduler from the newest state in a directory.
 
     Args:
-        scheduler: Scheduler whose ``restore()`` is called.
+        scheduler: Scheduler whose ``restore()`` is called. If there is no state, its
+            ``restore_from_results()`` is.
         dirpath: Local directory that a state may have been written to.
+        trials: Trials of the experiment.
 
     Returns:
-        False if there is no state, or if the scheduler does not restore any.
+        Whether the scheduler knows what the paused trials wait for.
 
     Raises:
         ValueError: If the newest state is that of another class of scheduler.
     """
     found = _find_scheduler_state(dirpath)
     if found is None:
-        return False
+        return scheduler.restore_from_results(_creation_order(trials), _read_results)
     saved_name, path = found
     name = type(scheduler).__name__
     if saved_name != name:

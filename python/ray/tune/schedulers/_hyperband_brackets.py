@@ -4,10 +4,22 @@ Pure code: it knows trial ids, times and values, and nothing of trials' statuses
 the controller or of Ray, so that it can be tested by itself.
 """
 
+import collections
 import functools
 import math
 from fractions import Fraction
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import (
+    Any,
+    Dict,
+    Iterable,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    Union,
+)
 
 Number = Union[int, float]
 
@@ -139,6 +151,34 @@ def bracket_rungs(max_t: Number, reduction_factor: Number, s: int) -> List[Rung]
         for milestone, i in sorted(first_at.items())
     ]
     return rungs + [Rung(math.ceil(size / eta**s), max_t)]
+
+
+def released_rungs(max_t: Number, reduction_factor: Number, s: int) -> List[Rung]:
+    """The bracket ``s`` as Ray up to 2.60.0 runs it.
+
+    It differs from :func:`bracket_rungs` by what logarithms and powers of floats are
+    rounded to. The last milestone, which may be lower there, is ``max_t``.
+
+    Args:
+        max_t: The most units of time that a trial is trained for.
+        reduction_factor: The factor ``eta`` by which a rung is reduced.
+        s: How often the bracket is reduced.
+
+    Returns:
+        The rungs. There are none if there is no such bracket.
+    """
+    longest = round(math.log(max_t) / math.log(reduction_factor))
+    milestone = int(max_t * reduction_factor**-s)
+    if milestone < 1:
+        return []
+    size = math.ceil((longest + 1) / (s + 1) * reduction_factor**s)
+    rungs = []
+    for _ in range(s):
+        following = int(min(milestone * reduction_factor, max_t))
+        if following > milestone:
+            rungs.append(Rung(size, milestone))
+        size, milestone = math.ceil(size / reduction_factor), following
+    return [rung for rung in rungs if rung.milestone < max_t] + [Rung(size, max_t)]
 
 
 class _Entry:
@@ -369,23 +409,14 @@ class Bracket:
         dropped: List[str] = []
         finished: List[str] = []
         while self.ready():
-            self.num_reductions += 1
             if self.rung == len(self.rungs) - 1:
+                self.num_reductions += 1
                 finished = list(self.entries)
                 self.entries = {}
                 break
-            self.rung += 1
-            ranked = sorted(
-                self.entries,  # In the order of their coming: the sort is stable.
-                key=lambda trial_id: _rank(self.entries[trial_id].value),
-            )
-            for trial_id in ranked[self.size :]:
-                del self.entries[trial_id]
-                dropped.append(trial_id)
-            for entry in self.entries.values():
-                skipped = not self.endless and entry.time >= self.milestone
-                entry.value = entry.latest if skipped else None
-        self.dropped_ids.update(dropped)
+            ranked = self._ranked(self.entries)
+            dropped += ranked[self.rungs[self.rung + 1].size :]
+            self._next_rung(dropped)
         released = [
             trial_id
             for trial_id, entry in self.entries.items()
@@ -394,6 +425,61 @@ class Bracket:
         for trial_id in released:
             self.entries[trial_id].waiting = False
         return Reduction(released, dropped, finished)
+
+    def _ranked(self, trial_ids: Iterable[str]) -> List[str]:
+        """Sort trials from the best to the worst by their value at the milestone."""
+        # Of equals the first that came is the first: the sort is stable.
+        return sorted(trial_ids, key=lambda i: _rank(self.entries[i].value))
+
+    def _next_rung(self, dropped: Iterable[str]) -> None:
+        """Go on to the next rung without the dropped trials."""
+        self.rung += 1
+        self.num_reductions += 1
+        self.dropped_ids.update(dropped)
+        for trial_id in dropped:
+            self.entries.pop(trial_id, None)
+        for entry in self.entries.values():
+            skipped = not self.endless and entry.time >= self.milestone
+            entry.value = entry.latest if skipped else None
+
+    def replay(
+        self, reports: Dict[str, List[Tuple[Number, Any]]], ended: Set[str]
+    ) -> None:
+        """Bring a new bracket to where an earlier run of it was left.
+
+        What can be seen of the reports holds, whatever the ranks say: a trial that
+        has reported beyond a milestone was kept there. A reduction that nothing can be
+        seen of is left to :meth:`reduce`.
+
+        Args:
+            reports: Times and values (to be maximized) that each trial has reported,
+                in their order, by the ids of the trials, which are live.
+            ended: The ids of those that train no more. None of them has failed.
+        """
+        ahead = {trial_id: collections.deque(r) for trial_id, r in reports.items()}
+        while True:
+            for trial_id, entry in self.entries.items():
+                while ahead[trial_id] and (self.endless or entry.value is None):
+                    self.report(trial_id, *ahead[trial_id].popleft())
+            if self.rung == len(self.rungs) - 1:
+                break
+            went_on = {
+                trial_id
+                for trial_id in self.entries
+                if any(time > self.milestone for time, _ in ahead[trial_id])
+            }
+            arrived = {i for i, e in self.entries.items() if e.value is not None}
+            under_way = self.entries.keys() - ended - arrived
+            if not went_on and (under_way or not arrived & ended):
+                break
+            room = self.rungs[self.rung + 1].size - len(went_on | under_way)
+            rest = [i for i in self.entries if i in arrived - went_on - ended]
+            kept = went_on | under_way | set(self._ranked(rest)[: max(room, 0)])
+            for trial_id in ended - arrived:
+                self.remove(trial_id)
+            self._next_rung([i for i in self.entries if i not in kept])
+        for trial_id in ended:
+            self.remove(trial_id)
 
 
 def _rank(value: Optional[float]):

@@ -52,6 +52,23 @@ def quantiles(
     return members[:size], members[len(members) - size :]
 
 
+def current_sync_time(first: float, interval: float, times: Iterable[float]) -> float:
+    """Return when a synchronous population meets that has trained for a while.
+
+    Args:
+        first: When it meets first.
+        interval: The perturbation interval.
+        times: When each trial has met the others last, or waits for them now.
+
+    Returns:
+        The time of the first meeting that not all trials have got to.
+    """
+    times, sync = list(times), first
+    while times and min(times) >= sync:
+        sync = next_sync_time(sync, interval, times)
+    return sync
+
+
 def next_sync_time(sync: float, interval: float, times: Iterable[float]) -> float:
     """Return when a synchronous population meets next.
 

@@ -1,7 +1,8 @@
 """What a search algorithm is told of trials that pause and resume."""
 
 import math
-from typing import TYPE_CHECKING, Dict, Optional
+from functools import cached_property
+from typing import TYPE_CHECKING, Dict, Optional, Set
 
 from ray.tune.utils.util import flatten_dict
 
@@ -99,11 +100,14 @@ class PausingLimit:
     searcher has yet to be told is kept in ``cached_results`` and ``cached_pauses``.
     """
 
-    def __setstate__(self, state: Dict) -> None:
-        # A pickle of stock Ray has none of these.
-        self.paused_trials = set()
-        self.cached_pauses = {}
-        self.__dict__.update(state)
+    # Not in `__init__`: older pickles and saved states lack these.
+    @cached_property
+    def paused_trials(self) -> Set[str]:
+        return set()
+
+    @cached_property
+    def cached_pauses(self) -> Dict:
+        return {}
 
     @property
     def learns_from_pauses(self) -> Optional[bool]:
