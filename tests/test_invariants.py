@@ -39,7 +39,7 @@ from virtual_cluster.invariants.slots import FailureIsItsOwn
 from virtual_cluster.workloads.names import loggers
 from virtual_cluster.workloads.populations import BOUNDS, SPACES, population, replay
 from virtual_cluster.workloads.reallocations import Reallocating, Sizes
-from virtual_cluster.workloads.searchers import RandomSearcher
+from virtual_cluster.workloads.searchers import HEBOStandIn, RandomSearcher
 
 from ray.train._internal import session
 from ray.tune import CheckpointConfig
@@ -58,6 +58,7 @@ from ray.tune.schedulers import (
     hyperband,
 )
 from ray.tune.search import BasicVariantGenerator, SearchGenerator
+from ray.tune.search.optuna import OptunaSearch
 
 ONE, TWO, FOUR = ({"training_iteration": n} for n in (1, 2, 4))
 CONTROLS = defaultdict(list)
@@ -665,6 +666,78 @@ def searcher_is_not_told(monkeypatch):
 @control("searcher-not-told")
 def searcher_behind_a_limiter_is_not_told(monkeypatch):
     return untold(monkeypatch, 2)
+
+
+def told_of_pauses(monkeypatch, hook, search_alg=None):
+    monkeypatch.setattr(SearchGenerator, "on_trial_pause", hook)
+    return VirtualCluster(
+        Experiment(
+            HyperBandScheduler(max_t=9, reduction_factor=3),
+            num_samples=9,
+            search_alg=search_alg or RandomSearcher(),
+        )
+    )
+
+
+@control("pause-not-told")
+def searcher_is_not_told_of_a_pause(monkeypatch):
+    return told_of_pauses(monkeypatch, lambda *_, **__: None)
+
+
+@control("pause-not-told")
+def searcher_is_told_twice_of_a_pause(monkeypatch):
+    def twice(self, trial_id, result=None):
+        for _ in range(2):
+            self.searcher.on_trial_pause(trial_id, result=result)
+
+    return told_of_pauses(monkeypatch, twice)
+
+
+@control("pause-not-told")
+def searcher_is_given_another_result(monkeypatch):
+    def another(self, trial_id, result=None):
+        self.searcher.on_trial_pause(trial_id, result={**result, "score": -1.0})
+
+    return told_of_pauses(monkeypatch, another)
+
+
+@control("learned-wrongly")
+def optuna_does_not_learn_of_a_pause(monkeypatch):
+    return told_of_pauses(monkeypatch, lambda *_, **__: None, OptunaSearch(seed=1))
+
+
+@control("learned-wrongly")
+def optuna_counts_a_trial_twice(monkeypatch):
+    class Twice(dict):
+        def pop(self, *_):
+            pass
+
+    searcher = OptunaSearch(seed=1)
+    searcher._observations = Twice()
+    return VirtualCluster(
+        Experiment(
+            HyperBandScheduler(max_t=9, reduction_factor=3),
+            num_samples=9,
+            search_alg=searcher,
+        )
+    )
+
+
+@control("learned-wrongly")
+def hebo_counts_a_trial_twice(monkeypatch):
+    class Forgets(dict):
+        def __contains__(self, trial):
+            return False
+
+    searcher = HEBOStandIn()
+    searcher._observed_rows = Forgets()
+    return VirtualCluster(
+        Experiment(
+            HyperBandScheduler(max_t=9, reduction_factor=3),
+            num_samples=9,
+            search_alg=searcher,
+        )
+    )
 
 
 @control("last-result-open")

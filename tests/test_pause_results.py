@@ -4,6 +4,7 @@ import math
 import sys
 
 import pytest
+from pause_at_first import PauseAtFirst
 from virtual_cluster import Experiment, ScriptedScheduler, VirtualCluster
 
 from ray import tune
@@ -59,31 +60,6 @@ class Notes(Searcher):
 
     def restore(self, checkpoint_path):
         pass
-
-
-class PauseAtFirst(ScriptedScheduler):
-    """Pauses each trial at its first result; resumes none before all have paused."""
-
-    def __init__(self, num_samples, max_t=3):
-        super().__init__()
-        self.num_samples, self.max_t = num_samples, max_t
-
-    def on_trial_result(self, tune_controller, trial, result):
-        if result["training_iteration"] >= self.max_t:
-            return "STOP"
-        return "PAUSE" if result["training_iteration"] == 1 else "CONTINUE"
-
-    def choose_trial_to_run(self, tune_controller):
-        trials = tune_controller.get_trials()
-        for trial in trials:
-            if trial.status == Trial.PENDING:
-                return trial
-        paused = [trial for trial in trials if trial.status == Trial.PAUSED]
-        if sum(trial.last_result.get("score") is not None for trial in trials) == (
-            self.num_samples
-        ):
-            return paused[0] if paused else None
-        return None
 
 
 def curve(config, iteration):

@@ -40,6 +40,7 @@ HOOKS = {
     "on_restored_run": "controller, last: restored; after a hook raised: where it was",
     "on_result": "trial, result: the result is handled",
     "on_searcher_complete": "trial_id, result, error: the searcher is told of an end",
+    "on_searcher_pause": "trial_id, result: the searcher is told of a pause",
     "on_stalled": "controller, exc: the run was ended since it stalled",
     "on_status": "trial, before, status: the status has changed",
     "on_stop_all": "controller: the whole experiment is being stopped",

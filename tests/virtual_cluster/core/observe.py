@@ -6,6 +6,7 @@ listened to: the event manager and the controller through subclasses that call
 """
 
 import functools
+from typing import Dict, List, Optional
 
 from ray.air.execution._internal.event_manager import RayEventManager
 from ray.tune.callback import Callback
@@ -32,7 +33,15 @@ def current():
 
 
 class TellsMonitor:
-    """A mark of searchers that tell the monitor of the ends that they are told of."""
+    """A mark of searchers that tell the monitor of which pauses and ends they learn."""
+
+
+class HasModel:
+    """A searcher that says what it has learned."""
+
+    def model(self) -> Optional[Dict[float, List[float]]]:
+        """Return the scores that it knows, by ``x``; None if it does not say."""
+        raise NotImplementedError
 
 
 class ObservedEventManager(RayEventManager):

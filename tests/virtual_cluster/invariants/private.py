@@ -9,8 +9,10 @@ from fractions import Fraction
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ..core.builds import ASHA_V2, is_whole
+from ..core.observe import HasModel
 from ray.tune.experiment import Trial
 from ray.tune.search import ConcurrencyLimiter, Searcher, SearchGenerator
+from ray.tune.search.optuna import OptunaSearch
 
 
 class UnknownShape(TypeError):
@@ -119,6 +121,28 @@ def searcher(controller) -> Tuple[Optional[Searcher], bool]:
             return None, True
         found, is_limited = found.searcher, True
     return found, is_limited
+
+
+def model_of(searcher: Optional[Searcher]) -> Optional[Dict[float, List[float]]]:
+    """Return what a searcher's model knows, where that can be looked up.
+
+    Args:
+        searcher: The searcher, whose parameter is ``x``.
+
+    Returns:
+        The scores that it has for each ``x``. None if it says nothing of them.
+    """
+    if not isinstance(searcher, OptunaSearch):
+        return searcher.model() if isinstance(searcher, HasModel) else None
+    paused = vars(searcher).get("_observations", {})  # not so on stock Ray
+    found: Dict[float, List[float]] = {}
+    for trial in _read(searcher, "_ot_study").get_trials(deepcopy=False):
+        values = trial.values
+        if trial.number in paused:
+            values = [*paused[trial.number].values, *(values or ())]
+        if values:
+            found.setdefault(trial.params["x"], []).extend(values)
+    return found
 
 
 # Trials

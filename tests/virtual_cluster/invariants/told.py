@@ -4,10 +4,11 @@ It is judged when a run has ended: one that hangs, or crashes, has broken someth
 first.
 """
 
+import math
 from typing import Dict, List, Set
 
 from ..core.observe import ENDS, TellsMonitor
-from .private import is_asha_v2, searcher
+from .private import is_asha_v2, model_of, searcher
 from ray.tune.experiment import Trial
 
 
@@ -104,6 +105,81 @@ class EveryoneIsTold:
             )
 
 
+class SearcherIsToldOfPauses:
+    """The searcher is told of each pause, and has the result to learn from.
+
+    Of searchers only those of this package say what they were told. What others have
+    learned is looked up in what their library keeps.
+    """
+
+    RULES = {
+        "pause-not-told": "The searcher is told of each pause, with the last result.",
+        "learned-wrongly": "A model has each trial once, with its last result.",
+    }
+
+    def __init__(self):
+        self._paused: List[Trial] = []  # in this step
+        self._told: Dict[str, List] = {}
+
+    def driver_died(self, monitor) -> None:
+        self.__init__()
+
+    def on_status(self, monitor, trial, before, status) -> None:
+        if status == Trial.PAUSED:
+            self._paused.append(trial)
+
+    def on_searcher_pause(self, monitor, trial_id, result) -> None:
+        self._told.setdefault(trial_id, []).append(result)
+
+    def after_step(self, monitor, controller) -> None:
+        paused, self._paused = self._paused, []
+        told, self._told = self._told, {}
+        paused = [trial for trial in paused if trial.status == Trial.PAUSED]
+        if not paused and not told:
+            return
+        found, _ = searcher(controller)
+        if isinstance(found, TellsMonitor):
+            for trial in paused:
+                self._judge(monitor, trial, told.get(trial.trial_id, []))
+        self._judge_model(monitor, found, paused)
+
+    def at_end(self, monitor, controller) -> None:
+        found, _ = searcher(controller)
+        trials = controller.get_trials()
+        ended = [trial for trial in trials if trial.status == Trial.TERMINATED]
+        self._judge_model(monitor, found, ended)
+
+    def _judge(self, monitor, trial, told) -> None:
+        last = trial.last_result if trial.has_reported_at_least_once else {}
+        keys = ("training_iteration", "score")
+        wanted = [last.get(key) for key in keys]
+        given = [[(result or {}).get(key) for key in keys] for result in told]
+        if repr(given) != repr([wanted]):  # NaN is not equal to itself
+            monitor.broken(
+                "pause-not-told",
+                f"the trial has paused with {keys}={wanted}, and the searcher was told "
+                f"{given}",
+                trial.trial_id,
+            )
+
+    def _judge_model(self, monitor, found, trials) -> None:
+        model = model_of(found) if trials else None
+        if model is None:
+            return
+        for trial in trials:
+            score = trial.last_result.get("score")
+            if score is None or not math.isfinite(score):
+                continue
+            learned = model.get(trial.config["x"], [])
+            if learned != [score]:
+                monitor.broken(
+                    "learned-wrongly",
+                    f"the trial is {trial.status} with a score of {score}, and the "
+                    f"model has {learned} of it",
+                    trial.trial_id,
+                )
+
+
 class PauseWithoutCheckpointIsSaid:
     """That a paused trial has no checkpoint to go on from is said once.
 
@@ -155,4 +231,4 @@ class PauseWithoutCheckpointIsSaid:
             )
 
 
-INVARIANTS = (EveryoneIsTold, PauseWithoutCheckpointIsSaid)
+INVARIANTS = (EveryoneIsTold, SearcherIsToldOfPauses, PauseWithoutCheckpointIsSaid)

@@ -9,6 +9,7 @@ import random
 from typing import Dict, List, Optional, Tuple
 from unittest import mock
 
+import numpy
 import pandas
 
 from ..core import observe
@@ -52,6 +53,12 @@ class RandomSearcher(observe.TellsMonitor, Searcher):
             if trial_id in group:
                 group.remove(trial_id)
 
+    def on_trial_pause(self, trial_id, result=None):
+        monitor = observe.current()
+        if monitor is not None:
+            monitor.tell("on_searcher_pause", trial_id, result)
+        self.on_pause(trial_id)
+
     def on_pause(self, trial_id):
         if trial_id in self.open:
             self.open.remove(trial_id)
@@ -74,13 +81,18 @@ class RandomSearcher(observe.TellsMonitor, Searcher):
 class RandomPoints:
     """Suggests as HEBO and as BOHB's config generator do, at random.
 
+    What it is told it keeps as they do.
+
     Args:
         seed: The seed.
     """
 
     def __init__(self, seed: int = 0):
         self.rng = random.Random(seed)
-        self.told: List = []
+        self.points: List[float] = []
+        self.y = numpy.zeros((0, 1))
+        self.configs: Dict[float, List[float]] = {}
+        self.losses: Dict[float, List[float]] = {}
 
     def suggest(self, n_suggestions: int):
         return pandas.DataFrame(
@@ -88,16 +100,19 @@ class RandomPoints:
         )
 
     def observe(self, points, values) -> None:
-        self.told.append((points, values))
+        self.points.extend(points["x"])
+        self.y = numpy.vstack([self.y, values.reshape(-1, 1)])
 
     def get_config(self, budget):
         return {"x": self.rng.random()}, {}
 
     def new_result(self, job) -> None:
-        self.told.append(job)
+        budget = job.kwargs["budget"]
+        self.configs.setdefault(budget, []).append(job.kwargs["config"]["x"])
+        self.losses.setdefault(budget, []).append(job.result["loss"])
 
 
-class HEBOStandIn(hebo_search.HEBOSearch):
+class HEBOStandIn(observe.HasModel, hebo_search.HEBOSearch):
     """``HEBOSearch`` without HEBO.
 
     Args:
@@ -114,8 +129,11 @@ class HEBOStandIn(hebo_search.HEBOSearch):
     def set_search_properties(self, metric, mode, config, **spec):
         return True
 
+    def model(self):
+        return _scores(self._opt.points, self._opt.y[:, 0].tolist())
 
-class BOHBStandIn(bohb_search.TuneBOHB):
+
+class BOHBStandIn(observe.HasModel, bohb_search.TuneBOHB):
     """``TuneBOHB`` without HpBandSter and ConfigSpace.
 
     Args:
@@ -129,6 +147,24 @@ class BOHBStandIn(bohb_search.TuneBOHB):
         self._metric_op = -1.0
         self._space = object
         self.bohber = RandomPoints(seed)
+        self.has_budgets = False
 
     def set_search_properties(self, metric, mode, config, **spec):
         return True
+
+    def on_trial_result(self, trial_id, result):
+        self.has_budgets |= "hyperband_info" in result
+        super().on_trial_result(trial_id, result)
+
+    def model(self):
+        if self.has_budgets:
+            return None
+        configs, losses = self.bohber.configs, self.bohber.losses
+        return _scores(*(sum(kept.values(), []) for kept in (configs, losses)))
+
+
+def _scores(points: List[float], losses: List[float]) -> Dict[float, List[float]]:
+    found: Dict[float, List[float]] = {}
+    for point, loss in zip(points, losses, strict=True):
+        found.setdefault(point, []).append(-loss)
+    return found
