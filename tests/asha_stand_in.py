@@ -63,7 +63,7 @@ class Controller:
         fails: ``{(i, t): n}``: the i-th trial fails the first n times that it is
             about to report t.
         retries: How often a failed trial is tried again.
-        ends: ``{i: t}``: the i-th trial completes by itself at t.
+        ends: ``{i: t}``: the i-th trial completes on its own at t.
         checkpoints: Whether a paused trial goes on where it was.
         prefetch: How many trials are pending at most.
         seed: Which of the running trials reports next; None for in turn.

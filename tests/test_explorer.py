@@ -58,7 +58,7 @@ def test_every_order_of_a_small_case():
     picks = [tuple(picks) for picks, _ in orders]
     assert len(set(picks)) == len(picks) > 10
     assert all(outcome.rule is None for _, outcome in orders)
-    # All of the tree was walked, not just so many histories of it.
+    # All of the tree was walked, not just so many runs of it.
     assert len(picks) < 200
 
 

@@ -143,20 +143,20 @@ def nothing_ends_the_run(monkeypatch):
 
 @control("stall")
 def stalled_run_is_not_ended(monkeypatch):
-    parked = PlannedScheduler(acts=[Act("result", 1, "pause")], resumes=False)
+    scheduler = PlannedScheduler(acts=[Act("result", 1, "pause")], resumes=False)
     never = {"TUNE_STALL_TIMEOUT_S": "0"}
     return VirtualCluster(
-        Experiment(parked, stall_timeout_s=20, env=never),
+        Experiment(scheduler, stall_timeout_s=20, env=never),
         options=Options(may_stall=True),
     )
 
 
 @control("stall")
 def stalled_run_ends_without_a_name(monkeypatch):
-    parked = PlannedScheduler(acts=[Act("result", 1, "pause")], resumes=False)
+    scheduler = PlannedScheduler(acts=[Act("result", 1, "pause")], resumes=False)
     monkeypatch.setattr(Trial, "__str__", lambda self: "a trial")
     cluster = VirtualCluster(
-        Experiment(parked, stall_timeout_s=20), options=Options(may_stall=True)
+        Experiment(scheduler, stall_timeout_s=20), options=Options(may_stall=True)
     )
     error = tune_controller.TuneError
     monkeypatch.setattr(
@@ -299,7 +299,7 @@ def throw_away(cluster, method):
     for ref in private.tasks(cluster.controller):
         if ref.method == method and trial in cluster.controller._trial_to_actor:
             cluster.clock.advance_to(ref.ready_at)
-            cluster.runtime.settle()
+            cluster.runtime.carry_out()
             actor = cluster.controller._trial_to_actor[trial]
             manager.clear_actor_task_futures(actor)
             return

@@ -3,9 +3,10 @@
 import random
 import sys
 
-import hyperband_draws
 import pytest
 from virtual_cluster import Costs, VirtualCluster, driver_death, task_error
+from virtual_cluster.invariants import SAFETY
+from virtual_cluster.workloads.searchers import RandomSearcher
 
 from ray import tune
 from ray.tune.experiment import Trial
@@ -53,7 +54,7 @@ def _run(search_alg, num_samples=13, cls=HyperBandForBOHB, **kwargs):
         search_alg=search_alg,
         num_samples=num_samples,
         quiet=True,
-        ignore=hyperband_draws.OTHER_RULES,
+        ignore=SAFETY,
         **kwargs,
     )
     try:
@@ -94,9 +95,7 @@ def test_any_searcher(search_alg):
 @pytest.mark.parametrize("save", [0, 0.3, 1, 3])
 @pytest.mark.parametrize("slots", [1, 4, 9])
 def test_bracket_that_is_full_is_reduced_while_its_trials_save(save, slots):
-    record = _run(
-        lambda: hyperband_draws.DrawingSearcher(1), slots=slots, costs=Costs(save=save)
-    )
+    record = _run(lambda: RandomSearcher(1), slots=slots, costs=Costs(save=save))
     assert sorted(record.iterations()[:9]) == [1] * 6 + [3, 3, 9]
 
 
@@ -167,7 +166,7 @@ class _SearchAlg:
     """Gives no trial now, and does not say that it is at its end."""
 
     def __init__(self):
-        self.searcher = hyperband_draws.DrawingSearcher(0)
+        self.searcher = RandomSearcher(0)
 
     def is_finished(self):
         return False

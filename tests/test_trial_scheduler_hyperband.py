@@ -4,7 +4,6 @@ import math
 import pickle
 import sys
 
-import hyperband_draws
 import pytest
 from virtual_cluster import (
     Costs,
@@ -14,6 +13,9 @@ from virtual_cluster import (
     driver_death,
     task_error,
 )
+from virtual_cluster.explore.search import explore
+from virtual_cluster.invariants import SAFETY
+from virtual_cluster.workloads.searchers import RandomSearcher
 
 from ray.tune.callback import Callback
 from ray.tune.execution.placement_groups import PlacementGroupFactory
@@ -38,12 +40,12 @@ BOTH = pytest.mark.parametrize("cls", [HyperBandScheduler, HyperBandForBOHB])
 def _cluster(scheduler, **kwargs):
     """A cluster on which only what keeps a run from its end is a violation."""
     kwargs.setdefault("quiet", True)
-    kwargs.setdefault("ignore", hyperband_draws.OTHER_RULES)
+    kwargs.setdefault("ignore", SAFETY)
     if not isinstance(scheduler, HyperBandScheduler) or isinstance(
         scheduler, HyperBandForBOHB
     ):
         # Stock's BOHB works with no other kind of searcher.
-        kwargs.setdefault("search_alg", lambda: hyperband_draws.DrawingSearcher(0))
+        kwargs.setdefault("search_alg", lambda: RandomSearcher(0))
     return VirtualCluster.of(scheduler, **kwargs)
 
 
@@ -61,7 +63,7 @@ class _Searching:
     def __init__(self, finished=False):
         self.finished = finished
         # What stock's BOHB tells of pauses.
-        self.searcher = hyperband_draws.DrawingSearcher(0)
+        self.searcher = RandomSearcher(0)
 
     def is_finished(self):
         return self.finished
@@ -492,7 +494,7 @@ def test_concurrency_limit_does_not_shrink_brackets(limit, searcher):
         num_samples=17,
         slots=4,
         max_concurrent=limit,
-        search_alg=(lambda: hyperband_draws.DrawingSearcher(0)) if searcher else None,
+        search_alg=(lambda: RandomSearcher(0)) if searcher else None,
     )
     iterations = record.iterations()
     assert sorted(iterations) == [1] * 6 + [3] * 5 + [9] * 6
@@ -658,20 +660,13 @@ def test_finished_trial_of_an_unknown_run_holds_no_bracket(cls):
 
 @pytest.mark.hang
 @pytest.mark.fixes("hyperband-sweep")
-@pytest.mark.parametrize("first", range(0, 200, 50))
-def test_drawn_runs_end(first):
-    for seed in range(first, first + 50):
-        drawn = hyperband_draws.draw(seed, max_work=400)
-        outcome = hyperband_draws.run(drawn)
-        assert outcome == "ended", (outcome, drawn.parameters())
-
-
-@pytest.mark.hang
-def test_drawn_runs_end_whoever_pauses_and_whatever_dies():
-    for seed in range(1000, 1060):
-        drawn = hyperband_draws.draw(seed, callbacks=True, restarts=True, max_work=400)
-        outcome = hyperband_draws.run(drawn)
-        assert outcome == "ended", (outcome, drawn.parameters())
+@pytest.mark.timeout(240)
+def test_runs_with_brackets_of_every_size_end():
+    report = explore(
+        120, ["hyperband-sizes"], max_runs=80, states=False, until=lambda finding: True
+    )
+    messages = [finding.outcome.message for finding in report.findings.values()]
+    assert not messages, messages[0]
 
 
 if __name__ == "__main__":

@@ -301,7 +301,7 @@ class Runtime:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
-    def settle(self) -> None:
+    def carry_out(self) -> None:
         """Carry out all tasks that have ended by now."""
         heap = self._heap
         while heap and (heap[0][2].done or heap[0][0] <= self.clock.now):
@@ -519,7 +519,7 @@ class Runtime:
                 self.monitor.tell("on_wait", refs, self.clock.now - begin)
 
     def _get(self, refs: ObjectRef, timeout: Optional[float]):
-        self.settle()
+        self.carry_out()
         deadline = None if timeout is None else self.clock.now + timeout
         while not refs.done:
             upcoming = self.next_time
@@ -529,7 +529,7 @@ class Runtime:
                 self.clock.advance_to(deadline)
                 raise GetTimeoutError("Get timed out: some object(s) not ready.")
             self.clock.advance_to(upcoming)
-            self.settle()
+            self.carry_out()
         if refs.error is not None:
             raise refs.error
         return refs.value
@@ -563,7 +563,7 @@ class Runtime:
             The futures that are ready, and those that are not.
         """
         self._epoch += 1
-        self.settle()
+        self.carry_out()
         deadline = float("inf") if timeout is None else self.clock.now + timeout
         wanted = min(num_returns, len(refs))
         ready = _ready(refs, wanted)
@@ -581,9 +581,9 @@ class Runtime:
                 break
             self.clock.advance_to(upcoming)
             if not refs:
-                self.settle()
+                self.carry_out()
                 break
-            self.settle()
+            self.carry_out()
             ready = _ready(refs, wanted)
         if len(refs) == len(ready):
             return ready, []
@@ -608,7 +608,7 @@ class Runtime:
         if not isinstance(items[0], ObjectRef):
             self.chooser.rng.shuffle(items)
             return
-        self.settle()
+        self.carry_out()
         items.sort()
         # State futures come before task futures; where one of those is ready, the
         # order of the tasks does not matter now.

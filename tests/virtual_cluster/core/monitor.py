@@ -2,7 +2,7 @@
 
 The monitor sees what the driver asks of the actors, which futures it watches, and what
 the scheduler decides. It keeps what several invariants need, and tells all of them what
-happens. It judges nothing by itself.
+happens. It judges nothing on its own.
 """
 
 from typing import Dict, List, NamedTuple, Optional

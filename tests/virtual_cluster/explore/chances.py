@@ -82,7 +82,7 @@ def drawn(value: Any, rng: random.Random) -> Any:
         ]
     if kind is Spec:
         return Spec(
-            value.name,
+            drawn(value.name, rng),
             *[drawn(arg, rng) for arg in value.args],
             **drawn(value.kwargs, rng),
         )

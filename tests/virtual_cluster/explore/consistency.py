@@ -4,6 +4,7 @@ Values are drawn one by one. Each of these rules changes a scenario so that it m
 sense, and is applied to every one, in this order.
 """
 
+from dataclasses import replace
 from typing import Callable, List
 
 from ..workloads.spec import Spec
@@ -16,6 +17,10 @@ def _needs_two_cpus(resources) -> bool:
 def trials_exist(scenario) -> None:
     """What is done to a trial is done to one that there is."""
     trials = scenario.settings["num_samples"]
+    scenario.faults = [
+        fault if fault.trial is None else replace(fault, trial=fault.trial % trials)
+        for fault in scenario.faults
+    ]
     acts = scenario.scheduler.kwargs.get("acts", [])
     for act in [*acts, *scenario.settings.get("outside", ())]:
         if len(act.args) > 3:
@@ -151,7 +156,16 @@ def policy_is_a_policy(scenario) -> None:
         )
 
 
+def work_is_bounded(scenario) -> None:
+    """The longer trials are, the fewer there are."""
+    max_t = scenario.scheduler.kwargs.get("max_t", 1)
+    length = max(1, max_t // scenario.curve.kwargs.get("step", 1))
+    settings = scenario.settings
+    settings["num_samples"] = min(settings["num_samples"], 1 + 300 // length)
+
+
 CONSISTENCY: List[Callable] = [
+    work_is_bounded,
     groups_are_complete,
     everyone_is_expected,
     trials_exist,

@@ -43,6 +43,5 @@ def _draw(rng: random.Random, name: str) -> Scenario:
             settings["outside"] = workload.outside
         scenario = Scenario(name, drawn(workload.scheduler, rng), drawn(settings, rng))
     scenario.settings.update(drawn(rng.choice(workload.variants), rng))
-    trials = scenario.settings["num_samples"]
-    scenario.faults.extend(workload.faults.draw(rng, trials))
+    scenario.faults.extend(workload.faults.draw(rng))
     return scenario

@@ -1,7 +1,7 @@
 """What goes wrong in the runs that are drawn: kinds of faults, and mixes of them."""
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Dict, List
 
 from ..faults import plan
@@ -9,7 +9,7 @@ from ..faults.plan import Fault
 from .chances import Between, Maybe, OneOf, drawn
 
 _METHODS = OneOf("train", "train", "train", "save", "start", "restore", "reset", "stop")
-_TRIAL = Between(0, 9)  # counted on from the first one, where there are fewer
+_TRIAL = Between(0, 9)  # modulo the number of trials, see ``consistency``
 _NTH = Between(1, 4)
 _EVENT = Between(1, 40)
 
@@ -69,12 +69,11 @@ class FaultMix:
     at_most: int = 3
     kinds: Dict[str, int] = field(default_factory=lambda: ANY)
 
-    def draw(self, rng: random.Random, trials: int) -> List[Fault]:
+    def draw(self, rng: random.Random) -> List[Fault]:
         """Draw faults.
 
         Args:
             rng: What is drawn from.
-            trials: The number of trials.
 
         Returns:
             The faults.
@@ -84,10 +83,7 @@ class FaultMix:
         faults = []
         for name in names:
             make, *args = KINDS[name]
-            fault = make(*drawn(args, rng))
-            if fault.trial is not None:
-                fault = replace(fault, trial=fault.trial % trials)
-            faults.append(fault)
+            faults.append(make(*drawn(args, rng)))
         return faults
 
 

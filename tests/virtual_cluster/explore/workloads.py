@@ -22,13 +22,21 @@ def _ends(value: Any) -> Spec:
     return Spec("lengths", value, value, value)
 
 
-def trainable(function: float = 0.25, ends: float = 0.3, nan: float = 0.1) -> Maybe:
+def trainable(
+    function: float = 0.25,
+    ends: float = 0.3,
+    nan: float = 0.1,
+    gaps: float = 0,
+    step: OneOf = OneOf(1, 1, 2, 3),
+) -> Maybe:
     """Return what is trained.
 
     Args:
         function: The share of functions.
         ends: The share of those that end on their own.
         nan: The share of those that report NaN.
+        gaps: The share of those whose score is missing at times.
+        step: By how much ``t`` rises with an iteration.
 
     Returns:
         A chance of a spec.
@@ -36,9 +44,10 @@ def trainable(function: float = 0.25, ends: float = 0.3, nan: float = 0.1) -> Ma
     curve = Spec(
         "MixedCurve",
         # These two are for schedulers that go by ``t``.
-        step=OneOf(1, 1, 2, 3),
+        step=step,
         skip_every=Maybe(0.2, OneOf(2, 3)),
-        nan_every=Maybe(nan, OneOf(2, 3)),
+        nan_every=Maybe(nan, OneOf(1, 2, 3)),
+        gap_every=Maybe(gaps, OneOf(2, 3)),
     )
     common = {
         "length": Maybe(ends, _ends(OneOf(0, 0, 1, 2, 3, 5))),
@@ -297,6 +306,27 @@ SCHEDULERS: Dict[str, Workload] = {
         _hyperband("HyperBandScheduler"),
         {"trainable": trainable(ends=0.2), **limit(0.2)},
         pauses=True,
+    ),
+    # Brackets of every size and factor.
+    "hyperband-sizes": Workload(
+        Spec(
+            OneOf("HyperBandScheduler", "HyperBandForBOHB"),
+            max_t=OneOf(1, 2, 3, 5, 9, 16, 27, 50, 81, 243, Between(1, 243)),
+            reduction_factor=OneOf(
+                2, 3, 4, Between(2, 10), 1.1, 1.3, 1.5, 1.9, 2.7, 7.3
+            ),
+            stop_last_trials=_STOP_LAST,
+            time_attr="t",
+        ),
+        {
+            "num_samples": OneOf(1, 2, 3, 8, 10, 20, 40, 80),
+            "slots": OneOf(1, 2, 4, 8),
+            "trainable": trainable(
+                ends=0.2, nan=0.2, step=OneOf(1, 1, 2, 7, 30), gaps=0.2
+            ),
+            "env": {"TUNE_DISABLE_STRICT_METRIC_CHECKING": "1"},
+            **limit(0.4),
+        },
     ),
     "bohb": Workload(
         _hyperband("HyperBandForBOHB"),

@@ -1,4 +1,4 @@
-"""What goes wrong, and when. A plan of faults is a list; it is part of a history."""
+"""What goes wrong, and when. A plan of faults is a list; it is part of a run."""
 
 from dataclasses import dataclass
 from typing import Dict, Iterable, List, Optional, Tuple

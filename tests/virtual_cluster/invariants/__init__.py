@@ -65,6 +65,20 @@ RULES: Dict[str, str] = {
     for rule, sentence in invariant.RULES.items()
 }
 
+# A run that breaks one of these does not come to its end; others end, but wrongly.
+LIVENESS = frozenset(
+    {
+        "blocked",
+        "endless",
+        "hang",
+        "running-idle",
+        "spin",
+        "stranded",
+        "unfinished",
+    }
+)
+SAFETY = RULES.keys() - LIVENESS
+
 # Stock Ray breaks these so often that they hide what else is wrong there: see
 # ``tests/conftest.py``.
 COMMON_ON_STOCK = frozenset(

@@ -100,7 +100,7 @@ class Promotions:
         if time is not None and time >= rules.max_t:
             self._go_on(trial_id)
         if has_ended and is_new:
-            # It ended by itself, and keeps its place.
+            # It ended on its own, and keeps its place.
             self._stands.pop(trial_id, None)
         elif has_ended:
             self._leave(trial_id)

@@ -34,12 +34,20 @@ class MixedCurve:
         step: The metric ``t`` rises by so much with each iteration.
         nan_every: The score is NaN in every n-th iteration of some trials; 0: never.
         skip_every: ``t`` is missing in every n-th result; 0: never.
+        gap_every: The score is missing in every n-th result; 0: never.
     """
 
-    def __init__(self, step: float = 1, nan_every: int = 0, skip_every: int = 0):
+    def __init__(
+        self,
+        step: float = 1,
+        nan_every: int = 0,
+        skip_every: int = 0,
+        gap_every: int = 0,
+    ):
         self.step = step
         self.nan_every = nan_every
         self.skip_every = skip_every
+        self.gap_every = gap_every
 
     def __call__(self, config: Dict[str, Any], iteration: int) -> Dict[str, Any]:
         x = config.get("x", 0.5)
@@ -49,13 +57,9 @@ class MixedCurve:
         metrics = {"score": score, "t": self.step * iteration}
         if self.skip_every and iteration % self.skip_every == 0:
             del metrics["t"]
+        if self.gap_every and iteration % self.gap_every == 0:
+            del metrics["score"]
         return metrics
-
-    def __repr__(self) -> str:
-        return (
-            f"MixedCurve(step={self.step}, nan_every={self.nan_every}, "
-            f"skip_every={self.skip_every})"
-        )
 
 
 def _takes_state(curve: Curve) -> bool:
@@ -72,7 +76,7 @@ class VirtualTrainable:
             returns the metrics of an iteration. ``state`` is a dict that belongs to
             the trial: it is saved in checkpoints and comes back with a restore. A
             curve may raise: then the ``train`` task fails.
-        length: Iterations after which training ends by itself: a number, a function
+        length: Iterations after which training ends on its own: a number, a function
             of the config, or None for never.
         resettable: Whether ``reset_config`` succeeds (``reuse_actors``).
     """
