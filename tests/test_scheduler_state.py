@@ -125,7 +125,7 @@ def test_state_of_another_class_of_scheduler_is_not_loaded(caplog):
     ).start()
     cluster.run_until(lambda: cluster.monitor.number > 4)
     cluster.restart_driver()
-    assert "with AsyncHyperBandScheduler, but is restored with Median" in caplog.text
+    assert "with AsyncHyperBandScheduler, and is resumed with Median" in caplog.text
     record = cluster.run(max_events=100)
     assert record.statuses() == ["TERMINATED"] * 3
 

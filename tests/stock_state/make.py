@@ -148,18 +148,25 @@ def _pickles():
     }.items():
         yield name, _used_searcher(wrap())
     yield "OptunaSearch", OptunaSearch(seed=0)
-    yield "HEBOSearch", _hebo()
+    yield from _without_packages()
 
     trial = Trial("Curve", config={"x": 0.5}, trial_id="trial", stub=True)
     trial.create_placement_group_factory()
     yield "Trial", trial
 
 
-def _hebo():
-    """Makes a HEBOSearch without the package, which it needs once it has a space."""
-    module = importlib.import_module("ray.tune.search.hebo.hebo_search")
-    module.hebo = module.hebo or True
-    return module.HEBOSearch(metric="score", mode="max")
+def _without_packages():
+    """Yields searchers whose packages they need only once they have a space."""
+    for path, name, package, arguments in [
+        ("ax.ax_search", "AxSearch", "ax", {}),
+        ("bayesopt.bayesopt_search", "BayesOptSearch", "byo", {}),
+        ("hebo.hebo_search", "HEBOSearch", "hebo", {}),
+        ("zoopt.zoopt_search", "ZOOptSearch", "zoopt", {"budget": 5}),
+    ]:
+        module = importlib.import_module(f"ray.tune.search.{path}")
+        stand_in = types.SimpleNamespace(UtilityFunction=dict)
+        setattr(module, package, getattr(module, package, None) or stand_in)
+        yield name, getattr(module, name)(metric="score", mode="max", **arguments)
 
 
 def _experiments():

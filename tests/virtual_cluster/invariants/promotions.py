@@ -233,7 +233,8 @@ class BracketIsKept:
             del self._brackets[trial_id]
 
     def on_status(self, monitor, trial, before, status) -> None:
-        if trial.is_finished():
+        if trial.is_finished() or not self.applies(monitor.scheduler):
+            # An experiment may be restored with a scheduler of another class.
             return
         index = asha_bracket(base_of(monitor.scheduler), trial.trial_id)
         if index is None:

@@ -5,7 +5,7 @@ import logging
 import os
 import re
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from ray.tune.experiment import Trial
 from ray.tune.result import EXPR_RESULT_FILE, TRAINING_ITERATION
@@ -101,34 +101,37 @@ def _creation_order(trials: List[Trial]) -> List[Trial]:
 
 
 def _restore_scheduler(
-    scheduler: TrialScheduler, dirpath: str, trials: List[Trial]
+    scheduler: TrialScheduler,
+    dirpath: str,
+    trials: List[Trial],
+    arguments: Optional[Dict[str, Any]] = None,
 ) -> bool:
     """Restore the scheduler from the newest state in a directory.
 
     Args:
-        scheduler: Scheduler whose ``restore()`` is called. If there is no state, its
-            ``restore_from_results()`` is.
+        scheduler: Scheduler whose ``restore()`` is called. If there is no state of a
+            scheduler of its class, its ``restore_from_results()`` is.
         dirpath: Local directory that a state may have been written to.
         trials: Trials of the experiment.
+        arguments: Arguments of the scheduler that are others than in its state.
 
     Returns:
         Whether the scheduler knows what the paused trials wait for.
-
-    Raises:
-        ValueError: If the newest state is that of another class of scheduler.
     """
-    found = _find_scheduler_state(dirpath)
-    if found is None:
-        return scheduler.restore_from_results(_creation_order(trials), _read_results)
-    saved_name, path = found
     name = type(scheduler).__name__
-    if saved_name != name:
-        raise ValueError(
-            f"The run was saved with {saved_name}, but is restored with {name}. Pass "
-            f"the same scheduler to go on with its state."
+    saved_name, path = _find_scheduler_state(dirpath) or (None, None)
+    if saved_name not in (None, name):
+        logger.warning(
+            f"The run was begun with {saved_name}, and is resumed with {name}, which "
+            f"starts from what the trials have reported."
         )
+    if saved_name != name:
+        return scheduler.restore_from_results(_creation_order(trials), _read_results)
     try:
         scheduler.restore(path)
     except NotImplementedError:
         return False
+    if arguments:
+        logger.info(f"The run is resumed with other arguments of {name}: {arguments}")
+        scheduler.change_arguments(arguments)
     return True
