@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from hyperband_draws import DrawingSearcher
 from virtual_cluster import ScriptedScheduler, VirtualCluster
 from virtual_cluster.core.storage import VirtualExperiment
+from virtual_cluster.workloads.searchers import RandomSearcher
 
 from ray import tune
 from ray.tune.schedulers import (
@@ -63,13 +63,11 @@ def test_long_value_is_cut_in_the_error():
 def test_search_algorithm_is_named_without_limits():
     from ray.tune.execution.resumed_arguments import describe_search_alg
 
-    searcher = DrawingSearcher(0)
+    searcher = RandomSearcher(0)
     limited = ConcurrencyLimiter(searcher, 2)
-    assert describe_search_alg(limited) == "DrawingSearcher"
+    assert describe_search_alg(limited) == "RandomSearcher"
     generator = SearchGenerator(Repeater(limited))
-    assert (
-        describe_search_alg(generator) == "SearchGenerator(Repeater(DrawingSearcher))"
-    )
+    assert describe_search_alg(generator) == "SearchGenerator(Repeater(RandomSearcher))"
 
 
 # Schedulers
@@ -142,7 +140,7 @@ def _replay(tmp_path, values):
 def test_argument_that_cannot_change_is_refused(cls, first, second, named, wrapped):
     settings = {}
     if cls is HyperBandForBOHB:
-        settings["search_alg"] = lambda: DrawingSearcher(0)
+        settings["search_alg"] = lambda: RandomSearcher(0)
     schedulers = [cls(**first), cls(**second)]
     if wrapped:
         schedulers = [ResourceChangingScheduler(s, None) for s in schedulers]
@@ -248,11 +246,11 @@ def test_scheduler_of_somebody_else_is_not_compared():
 
 @pytest.mark.fixes("resumed-arguments")
 def test_other_searcher_is_refused():
-    class Other(DrawingSearcher):
+    class Other(RandomSearcher):
         pass
 
-    searchers = [Other(0), DrawingSearcher(0)]
-    with pytest.raises(ValueError, match="DrawingSearcher.*SearchGenerator.Other"):
+    searchers = [Other(0), RandomSearcher(0)]
+    with pytest.raises(ValueError, match="RandomSearcher.*SearchGenerator.Other"):
         _resume(
             FIFOScheduler(),
             FIFOScheduler(),
@@ -262,7 +260,7 @@ def test_other_searcher_is_refused():
 
 
 def test_limit_may_come_and_go():
-    searchers = [ConcurrencyLimiter(DrawingSearcher(0), 1), DrawingSearcher(0)]
+    searchers = [ConcurrencyLimiter(RandomSearcher(0), 1), RandomSearcher(0)]
     cluster = _resume(
         FIFOScheduler(), FIFOScheduler(), events=5, search_alg=lambda: searchers.pop()
     )
@@ -276,7 +274,7 @@ def test_other_limit_counts(make):
     def limited(number):
         if make:
             return make(max_concurrent=number)
-        return ConcurrencyLimiter(DrawingSearcher(0), number)
+        return ConcurrencyLimiter(RandomSearcher(0), number)
 
     searchers = [limited(1), limited(3)]
     cluster = _resume(
@@ -300,7 +298,7 @@ def _with_samples(cluster, number):
     cluster.call(cluster.controller.search_alg.change_num_samples, experiment)
 
 
-@pytest.mark.parametrize("search_alg", [None, lambda: DrawingSearcher(0)])
+@pytest.mark.parametrize("search_alg", [None, lambda: RandomSearcher(0)])
 @pytest.mark.parametrize("finished", [False, True])
 def test_more_samples_are_drawn(search_alg, finished):
     cluster = _resume(
@@ -333,7 +331,7 @@ def test_points_to_evaluate_are_not_evaluated_again():
     assert len(configs) == 8 and configs.count(0.25) == 1
 
 
-@pytest.mark.parametrize("search_alg", [None, lambda: DrawingSearcher(0)])
+@pytest.mark.parametrize("search_alg", [None, lambda: RandomSearcher(0)])
 def test_fewer_samples_than_trials_are_refused(search_alg):
     cluster = _resume(
         FIFOScheduler(),

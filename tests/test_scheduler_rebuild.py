@@ -4,9 +4,9 @@ import json
 import math
 from pathlib import Path
 
-import hyperband_draws
 import pytest
 from virtual_cluster import VirtualCluster
+from virtual_cluster.workloads.searchers import RandomSearcher
 
 from ray import tune
 from ray.tune.execution import scheduler_state
@@ -73,7 +73,7 @@ def _cluster(make_scheduler, **kwargs):
         **kwargs,
     }
     if make_scheduler is _bohb:
-        settings["search_alg"] = lambda: hyperband_draws.DrawingSearcher(0)
+        settings["search_alg"] = lambda: RandomSearcher(0)
     return VirtualCluster.of(make_scheduler, **settings).start()
 
 

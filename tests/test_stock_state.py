@@ -12,8 +12,8 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from hyperband_draws import DrawingSearcher
 from virtual_cluster import VirtualCluster
+from virtual_cluster.workloads.searchers import RandomSearcher
 
 import ray
 from ray import cloudpickle, tune
@@ -238,7 +238,7 @@ def test_what_stock_has_pickled_runs_to_the_end(name, caplog):
     if isinstance(thing, TrialScheduler):
         settings["scheduler"] = lambda: _load(name)
         if "BOHB" in name:
-            settings["search_alg"] = lambda: DrawingSearcher(0)
+            settings["search_alg"] = lambda: RandomSearcher(0)
         own = getattr(thing, "_metric", None) or thing.metric
         if own:
             settings["metric"] = settings["mode"] = None
