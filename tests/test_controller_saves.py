@@ -17,7 +17,7 @@ from virtual_cluster import (
     saturating,
     task_error,
 )
-from virtual_cluster.core.actors import Runtime
+from virtual_cluster.core.runtime import Runtime
 
 from ray.tune import CheckpointConfig
 from ray.tune.schedulers import PopulationBasedTraining

@@ -6,6 +6,17 @@ arguments and its seed. After every event the invariants are checked; one that i
 raises ``InvariantViolation``, which says what was broken, by which trial, and what
 happened last.
 
+The rooms:
+
+* ``faults``: what goes wrong, and when.
+* ``workloads``: what is run: trainables, schedulers, searchers; as data: ``spec``.
+* ``core``: the clock, actors and their tasks, storage, the monitor of what happens, and
+  the cluster over them.
+* ``invariants``: what must hold: a module for each rule of the design.
+* ``explore``: draws runs from data, searches, replays and shrinks them.
+* ``evidence``: what the explorer notices of known faults and of patches taken out, and
+  what it costs.
+
 A run to the end::
 
     from ray.tune.schedulers import HyperBandScheduler

@@ -1,20 +1,17 @@
 """A virtual cluster: one Tune experiment, run without Ray, event by event."""
 
-import contextlib
 import os
-import pickle
 import random
 import shutil
 import tempfile
-import warnings
 import weakref
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, List, Optional, Union
 
-from ..faults.plan import Fault, FaultPlan, HookFault
+from ..faults.injector import FaultInjector
+from ..faults.plan import HookFault
 from ..invariants import invariants_of
 from ..workloads import trainables
-from ..workloads.schedulers import Act
 from ..workloads.trainables import ClassTrainable, VirtualTrainable
 from . import observe
 from .activation import (
@@ -23,29 +20,20 @@ from .activation import (
     VirtualUUID,
     make_trials_hash_stably,
 )
-from .actors import BlockedForever, FakeRay, Runtime
+from .actors import BlockedForever
 from .clock import VirtualClock, VirtualTime
+from .fake_ray import FakeRay
 from .monitor import Monitor
-from .observe import MonitorCallback, ObservedController, ObservedEventManager
+from .observe import ObservedController, ObservedEventManager
 from .order import SeededChooser
 from .record import RunRecord
-from .resources import Node, VirtualResourceManager
+from .resources import VirtualResourceManager
+from .runtime import Runtime
+from .set_up import environment, maker, nodes_of, samples, set_up
 from .settings import Cluster, Experiment, Faults, Options, grouped
-from .storage import VirtualExperiment
-from ray import cloudpickle, tune
 from ray.tune import ResumeConfig
 from ray.tune.error import TuneError
-from ray.tune.execution.placement_groups import (
-    PlacementGroupFactory,
-    resource_dict_to_pg_factory,
-)
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
-from ray.tune.search import (
-    BasicVariantGenerator,
-    ConcurrencyLimiter,
-    Searcher,
-    SearchGenerator,
-)
 
 # How long, in virtual seconds, it must be quiet before a run is said to hang. The
 # last one is longer than the 600 s after which Tune kills actors that do not stop.
@@ -72,34 +60,30 @@ class VirtualCluster:
         make_trials_hash_stably()
         trainables.register()
         self.experiment, self.options = experiment, options
+        self.settings = cluster
         seed = self.seed = options.seed
         trainable = experiment.trainable
         if trainable is None or not isinstance(trainable, VirtualTrainable):
             trainable = ClassTrainable(trainable or trainables.saturating)
-        self._trainable = trainable
-        self._num_samples, self._space = _samples(experiment)
-        self._resume_after = faults.resume_after
+        self.trainable = trainable
+        self.num_samples, self.space = samples(experiment)
+        self.resume_after = faults.resume_after
         self._detect_hangs = options.detect_hangs and not options.may_stall
         self._lag = cluster.lag
         self._lag_rng = random.Random(seed * 104729 + 3)
-        self._reserve = cluster.reserve
-        self.plan = FaultPlan(faults.faults)
-        self._outside: Dict[int, List[Act]] = {}
-        for act in faults.outside:
-            self._outside.setdefault(act.nth, []).append(act)
-        self._last_planned = max([self.plan.last_event, *self._outside])
-        self._make_scheduler = _maker(experiment.scheduler or FIFOScheduler())
-        self._make_search_alg = _maker(experiment.search_alg)
-        self._make_callbacks = _maker(experiment.callbacks or [])
+        self.faults = FaultInjector(self, faults)
+        self._make_scheduler = maker(experiment.scheduler or FIFOScheduler())
+        self.make_search_alg = maker(experiment.search_alg)
+        self.make_callbacks = maker(experiment.callbacks or [])
 
         self.clock = VirtualClock()
-        self.nodes = _nodes(cluster)
+        self.nodes = nodes_of(cluster)
         self.chooser = options.chooser or SeededChooser(seed)
         self.runtime = Runtime(
             self.clock,
             self.nodes,
             cluster.costs,
-            self.plan,
+            self.faults.plan,
             {trainable.registered_name: trainable},
             self.chooser,
             seed,
@@ -115,7 +99,7 @@ class VirtualCluster:
             options.ignore,
         )
         self.runtime.monitor = self.monitor
-        self._env = _environment(experiment, options)
+        self.env = environment(experiment, options)
         self._own_root = experiment.storage_path is None
         storage_path = experiment.storage_path
         if storage_path is None:
@@ -132,14 +116,11 @@ class VirtualCluster:
             OrderRandom(self.runtime, self.chooser.rng),
             ObservedEventManager,
             [],
-            self._env,
+            self.env,
             seed,
             options.quiet,
         )
         self._quiet = 0
-        self._pending_nodes: List = []
-        self._storage_full_until: Optional[int] = None
-        self._num_seen = 0
         self._steps_without_event = 0
         self.num_restarts = 0
         self.finished = False
@@ -218,106 +199,8 @@ class VirtualCluster:
             else self.experiment.resume or None
         )
         with self.active():
-            self._set_up(scheduler, resume)
+            set_up(self, scheduler, resume)
             yield
-
-    def _set_up(self, scheduler, resume_config: Optional[ResumeConfig]) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self._set_up_quietly(scheduler, resume_config)
-
-    def _set_up_quietly(self, scheduler, resume_config) -> None:
-        from ray.tune.schedulers.util import (
-            _set_search_properties_backwards_compatible as set_scheduler,
-        )
-        from ray.tune.search.util import (
-            _set_search_properties_backwards_compatible as set_searcher,
-        )
-
-        if not scheduler.supports_buffered_results:
-            os.environ["TUNE_RESULT_BUFFER_LENGTH"] = "1"
-            self._env["TUNE_RESULT_BUFFER_LENGTH"] = "1"
-        experiment = VirtualExperiment(
-            "experiment",
-            self._trainable.registered_name,
-            stop=self.experiment.stop,
-            time_budget_s=self.experiment.time_budget_s,
-            config=dict(self._space),
-            num_samples=self._num_samples,
-            storage_path=self.storage_path,
-            checkpoint_config=self.experiment.checkpoint_config,
-            max_failures=self.experiment.max_failures,
-            trial_dirname_creator=_trial_dirname,
-        )
-        placeholder = trainables.placeholder(self._trainable.registered_name)
-        request = _resource_function(self.experiment.resources)
-        placeholder.resource_function = staticmethod(request)
-        search_alg = self._make_search_alg()
-        if search_alg is None:
-            search_alg = BasicVariantGenerator(
-                points_to_evaluate=self.experiment.configs,
-                max_concurrent=self.experiment.max_concurrent,
-                random_state=self.seed,
-            )
-        elif self.experiment.max_concurrent and not isinstance(
-            search_alg, ConcurrencyLimiter
-        ):
-            if isinstance(search_alg, Searcher):
-                search_alg = ConcurrencyLimiter(
-                    search_alg, self.experiment.max_concurrent
-                )
-        if isinstance(search_alg, Searcher):
-            search_alg = SearchGenerator(search_alg)
-        if hasattr(search_alg, "_uuid_prefix"):
-            search_alg._uuid_prefix = "t_"
-        metric, mode = self.experiment.metric, self.experiment.mode
-        if not set_searcher(
-            search_alg.set_search_properties,
-            metric,
-            mode,
-            dict(self._space),
-            **experiment.public_spec,
-        ):
-            raise ValueError("The searcher has a search space of its own already.")
-        own = getattr(scheduler, "_metric", None) or getattr(scheduler, "metric", None)
-        if own is not None and metric is not None:
-            metric = mode = None
-        if not set_scheduler(
-            scheduler.set_search_properties, metric, mode, **experiment.public_spec
-        ):
-            raise ValueError(
-                "The scheduler has a metric or mode of its own: pass metric=None."
-            )
-        self.monitor.buffer_length = int(self._env["TUNE_RESULT_BUFFER_LENGTH"])
-        self.monitor.reuses_actors = self.experiment.reuse_actors
-        period = self.experiment.checkpoint_period
-        self.resource_manager = VirtualResourceManager(self.nodes, self._reserve)
-        self.controller = ObservedController(
-            search_alg=search_alg,
-            scheduler=scheduler,
-            stopper=experiment.stopper,
-            resume_config=resume_config,
-            fail_fast=self.experiment.fail_fast,
-            checkpoint_period=1e9 if period is None else period,
-            callbacks=[MonitorCallback(), *self._make_callbacks()],
-            metric=self.experiment.metric,
-            trial_checkpoint_config=experiment.checkpoint_config,
-            storage=experiment.storage,
-            reuse_actors=self.experiment.reuse_actors,
-            resource_manager_factory=lambda: self.resource_manager,
-        )
-        if period is None:
-            # Not even the first snapshot, and none that is forced if nobody restores.
-            self.controller._checkpoint_manager._last_save_time = 0.0
-            if not self.plan.snapshots and not self._resume_after:
-                manager = self.controller._checkpoint_manager
-                manager._sync_every_n_trial_checkpoints = None
-        if not self.controller.resumed:
-            search_alg.add_configurations([experiment])
-            self.controller.update_max_pending_trials()
-        self.controller.setup_experiments(
-            experiments=[experiment], total_num_samples=search_alg.total_samples
-        )
 
     # Running
 
@@ -335,7 +218,7 @@ class VirtualCluster:
 
     def _step(self) -> List:
         monitor, clock = self.monitor, self.clock
-        self._apply_faults()
+        self.faults.apply_due()
         if self.controller.is_finished():
             return []  # what was done from outside ended it
         probability, seconds = self._lag
@@ -350,7 +233,7 @@ class VirtualCluster:
             if isinstance(cause, BlockedForever):
                 monitor.broken("blocked", str(cause))
             elif cause is not None and monitor.violation is None:
-                self._hook_failed(exc, cause.hook)
+                self.faults.hook_failed(exc, cause.hook)
             elif monitor.violation is None or not self.options.check:
                 raise
         monitor.after_step(self.controller)
@@ -374,10 +257,10 @@ class VirtualCluster:
         if (
             self.runtime.next_time is not None
             or self.monitor.changes != changes
-            or self._pending_nodes
+            or self.faults.pending_nodes
         ):
-            if self._pending_nodes and self.runtime.next_time is None:
-                self.clock.advance_to(self._pending_nodes[0][0])
+            if self.faults.pending_nodes and self.runtime.next_time is None:
+                self.clock.advance_to(self.faults.pending_nodes[0][0])
             self._quiet = 0
             return
         if not self._detect_hangs:
@@ -396,71 +279,24 @@ class VirtualCluster:
         elif not self.controller.is_finished():
             self.monitor.tell("on_quiet", self.controller, sum(_QUIET))
 
-    def _apply_faults(self) -> None:
-        while self._pending_nodes and self._pending_nodes[0][0] <= self.clock.now:
-            _, node = self._pending_nodes.pop(0)
-            node.up = True
-            self.monitor.log("node_back", None, f"node {node.number}")
-            self.resource_manager.resources_changed()
-        number = self.monitor.number
-        if self._storage_full_until is not None and number >= self._storage_full_until:
-            self._storage_full_until = None
-            self._set_storage_full(False)
-        for count in range(self._num_seen, min(number, self._last_planned) + 1):
-            if count in self.plan.snapshots:
-                self.controller.checkpoint(force=True, wait=True)
-            for fault in self.plan.for_event(count):
-                self._apply(fault)
-            for act in self._outside.get(count, ()):
-                self._act(act)
-        self._num_seen = number + 1
-
-    def _apply(self, fault: Fault) -> None:
-        self.monitor.log("fault", None, repr(fault))
-        self.monitor.faults_fired.append(fault)
-        if fault.kind == "node_loss":
-            node = self.nodes[fault.node % len(self.nodes)]
-            if node.up:
-                self.runtime.lose_node(fault.node)
-                if fault.duration:
-                    self._pending_nodes.append((self.clock.now + fault.duration, node))
-                    self._pending_nodes.sort(key=lambda item: item[0])
-        elif fault.kind == "storage_full":
-            self._storage_full_until = self.monitor.number + int(fault.duration)
-            self._set_storage_full(True)
-        elif fault.kind == "driver_death":
-            self._restart(moved=fault.moved)
-
-    def _act(self, act: Act) -> None:
-        trials = {
-            self.runtime.trial_numbers[trial.trial_id]: trial
-            for trial in self.controller.get_trials()
-        }
-        trial = trials.get(act.target)
-        if trial is None:
-            return
-        if act.what == "stop_trial":
-            self.controller.stop_trial(trial)
-        else:
-            self.controller.pause_trial(
-                trial, should_checkpoint=act.what == "pause_trial"
-            )
-
-    def _set_storage_full(self, full: bool) -> None:
-        self.runtime.storage_full = full
-        self.controller._storage.syncer.full = full
-
     def restart_driver(self) -> None:
         """The driver dies now; a new one restores the experiment from its storage."""
         with self._started():
-            self._restart()
+            self.restart()
 
-    def _restart(
+    def restart(
         self,
         resume_config: Optional[ResumeConfig] = None,
         moved: bool = False,
         last: Optional[Dict[str, int]] = None,
     ) -> None:
+        """Restore the experiment with a new driver; for what makes one die.
+
+        Args:
+            resume_config: How it is restored.
+            moved: Whether it is moved to another directory before.
+            last: The iterations that had been handled when a hook raised.
+        """
         self.num_restarts += 1
         self.runtime.lose_driver()
         if moved:
@@ -476,7 +312,7 @@ class VirtualCluster:
                 observe.scheduler_patches(scheduler, observe.current)
             )
         self.monitor.scheduler = self.scheduler = scheduler
-        self._set_up(scheduler, resume_config or ResumeConfig())
+        set_up(self, scheduler, resume_config or ResumeConfig())
         self.monitor.tell("on_restored_run", self.controller, last)
 
     def _move(self) -> None:
@@ -485,25 +321,6 @@ class VirtualCluster:
         self.storage_path = os.path.join(self.storage_path, f"moved{self.num_restarts}")
         after = os.path.join(self.storage_path, "experiment")
         self.runtime.move(before, after)
-
-    def _hook_failed(self, exc: Exception, fault: str) -> None:
-        """The run has ended with what a hook raised: is it named, and is all there?
-
-        Args:
-            exc: The error that ended the run.
-            fault: The name of the hook that was hit.
-        """
-        self.monitor.tell("on_hook_failed", exc, fault)
-        last = {
-            trial.trial_id: (trial.last_result or {}).get("training_iteration", 0)
-            for trial in self.controller.get_trials()
-        }
-        with contextlib.suppress(Exception):
-            self.controller.cleanup()
-        try:
-            self._restart(last=last)
-        except ValueError as error:  # Nothing of it was stored.
-            self.monitor.broken("result-lost", f"the run cannot be restored: {error}")
 
     def _stalled(self, exc: TuneError) -> None:
         monitor = self.monitor
@@ -527,8 +344,8 @@ class VirtualCluster:
         """
         with self._started():
             self._run_to_end(max_events)
-            while self._resume_after and self.monitor.violation is None:
-                self._resume_after -= 1
+            while self.resume_after and self.monitor.violation is None:
+                self.resume_after -= 1
                 self._resume_what_ended()
                 self._run_to_end(max_events)
             return self._finish()
@@ -552,7 +369,7 @@ class VirtualCluster:
         self.monitor.tell("at_end", self.controller)
         self.controller.checkpoint(force=True, wait=True)
         self.controller.cleanup()
-        self._restart(ResumeConfig(errored=ResumeConfig.ResumeType.RESUME))
+        self.restart(ResumeConfig(errored=ResumeConfig.ResumeType.RESUME))
 
     def run_until(self, condition: Callable[[], bool], max_events: int = 100_000):
         """Step until a condition holds.
@@ -593,7 +410,10 @@ class VirtualCluster:
             if monitor.violation is None:
                 monitor.tell("at_end", self.controller)
             if monitor.violation is None:
-                if self.experiment.checkpoint_period is not None or self.plan.snapshots:
+                if (
+                    self.experiment.checkpoint_period is not None
+                    or self.faults.plan.snapshots
+                ):
                     self.controller.checkpoint(force=True, wait=True)
                 self.controller.cleanup()
                 monitor.tell("after_cleanup", self.controller, self.resource_manager)
@@ -668,101 +488,9 @@ class VirtualCluster:
         return {kind: n for kind, n in view.in_flight.items() if n > 0}
 
 
-def _samples(experiment: Experiment):
-    """The number of trials, and the search space."""
-    configs, space = experiment.configs, experiment.param_space
-    if configs is not None:
-        keys = sorted({key for config in configs for key in config})
-        space = {
-            key: tune.choice([c[key] for c in configs if key in c]) for key in keys
-        }
-        return len(configs), space
-    return experiment.num_samples, (
-        {"x": tune.uniform(0, 1)} if space is None else space
-    )
-
-
-def _nodes(cluster: Cluster) -> List[Node]:
-    totals, slots = cluster.nodes, cluster.slots
-    if isinstance(totals, int):
-        share = [slots // totals + (i < slots % totals) for i in range(totals)]
-        totals = [{"CPU": count} for count in share]
-    return [Node(i, total) for i, total in enumerate(totals)]
-
-
-def _environment(experiment: Experiment, options: Options) -> Dict[str, str]:
-    env = {
-        "TUNE_STALL_TIMEOUT_S": str(experiment.stall_timeout_s),
-        "TUNE_RESULT_BUFFER_LENGTH": str(experiment.buffer_length),
-        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    }
-    if experiment.max_pending is not None:
-        env["TUNE_MAX_PENDING_TRIALS_PG"] = str(experiment.max_pending)
-    if options.quiet:
-        env["TUNE_PRINT_ALL_TRIAL_ERRORS"] = "0"
-    env.update(experiment.env or {})
-    return env
-
-
 def _cause(exc: Optional[BaseException], *kinds: type) -> Optional[BaseException]:
     """Find what an error came of, if that is of one of these kinds."""
     # Exactly: Tune may derive a class of its own from that of an error.
     while exc is not None and type(exc) not in kinds:
         exc = exc.__cause__ or exc.__context__
     return exc
-
-
-def _trial_dirname(trial) -> str:
-    return trial.trial_id
-
-
-def _pg_factory(resources) -> PlacementGroupFactory:
-    if isinstance(resources, PlacementGroupFactory):
-        return resources
-    return resource_dict_to_pg_factory({k.lower(): v for k, v in resources.items()})
-
-
-def _resource_function(resources: Any) -> Callable[[Dict], PlacementGroupFactory]:
-    # Requests are compared by content, which is slow, unless they are the same object.
-    known: Dict[str, PlacementGroupFactory] = {}
-
-    def request(config: Dict) -> PlacementGroupFactory:
-        # A PlacementGroupFactory can be called too; that would start Ray.
-        if isinstance(resources, PlacementGroupFactory) or not callable(resources):
-            wanted = resources
-        else:
-            wanted = resources(config)
-        if isinstance(wanted, PlacementGroupFactory):
-            key = str(wanted._bundles) + wanted.strategy
-        else:
-            key = str(wanted)
-        if key not in known:
-            known[key] = _pg_factory({"CPU": 1} if wanted is None else wanted)
-        return known[key]
-
-    return request
-
-
-def _maker(thing: Any) -> Callable[[], Any]:
-    """Make a function that returns a thing as it was before the first run of it."""
-    if callable(thing) and not isinstance(thing, (TrialScheduler, Searcher)):
-        return thing
-    if thing is None or isinstance(thing, (list, tuple)) and not thing:
-        return lambda: thing
-    try:
-        blob = cloudpickle.dumps(thing)
-    except Exception:
-        blob = None
-    first = [thing]
-
-    def make():
-        if first:
-            return first.pop()
-        if blob is None:
-            raise pickle.PicklingError(
-                f"{type(thing).__name__} cannot be pickled, so the experiment cannot "
-                "be restored: pass a function that makes it."
-            )
-        return cloudpickle.loads(blob)
-
-    return make

@@ -7,6 +7,7 @@ sense, and is applied to every one, in this order.
 from dataclasses import replace
 from typing import Callable, List
 
+from ..core.builds import PATCHED
 from ..workloads.spec import Spec
 
 
@@ -58,8 +59,10 @@ def populations_are_not_searched(scenario) -> None:
 
 
 def bohb_is_searched(scenario) -> None:
-    """BOHB wants a searcher that knows of pauses."""
-    if any(spec.name == "HyperBandForBOHB" for spec in scenario.scheduler.specs()):
+    """Stock Ray's BOHB wants a searcher that knows of pauses."""
+    if not PATCHED and any(
+        spec.name == "HyperBandForBOHB" for spec in scenario.scheduler.specs()
+    ):
         random_search = Spec("RandomSearcher", seed=1)
         scenario.settings.setdefault("search_alg", random_search)
 
