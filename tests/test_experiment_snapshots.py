@@ -349,6 +349,85 @@ def test_session_comes_after_the_one_restored_though_the_clock_was_set_back(tmp_
     assert not _lost(progress, _progress(third))
 
 
+# What is written
+
+
+def test_only_the_trials_that_have_changed_are_written(tmp_path, monkeypatch):
+    from ray.tune.execution import snapshot_storage
+
+    written = []
+    write = snapshot_storage._write_segment
+
+    def write_segment(root, path, states):
+        written.append(set(states))
+        return write(root, path, states)
+
+    monkeypatch.setattr(snapshot_storage, "_write_segment", write_segment)
+    cluster = _cluster(tmp_path, num_samples=40, max_pending=40).start()
+    cluster.run_until(lambda: cluster.monitor.number >= 12)
+    assert len(written[0]) == 40
+    assert all(len(trial_ids) <= 4 for trial_ids in written[1:])
+
+
+def _merged(sizes, small=0):
+    from ray.tune.execution.snapshot_segments import _num_to_merge
+
+    segments = []
+    for size in sizes:
+        count = _num_to_merge(segments, size, small)
+        kept = segments[: len(segments) - count]
+        segments = [*kept, size + sum(segments[len(kept) :])]
+    return segments
+
+
+def test_segments_stay_few_and_each_is_rewritten_seldom():
+    segments = _merged([1000] + [1] * 500)
+    assert len(segments) <= 10
+    assert segments == sorted(segments, reverse=True)
+    assert _merged([10] * 5, small=100) == [50]
+    assert _merged([1000, 1], small=100) == [1000, 1]
+
+
+def test_merged_segments_have_the_latest_state_of_each_trial(tmp_path):
+    from ray.tune.execution import snapshot_segments as segments
+
+    first = segments._write_segment(tmp_path, "a", {"x": ("1", "m"), 'q"': ("\n", "é")})
+    second = segments._write_segment(tmp_path, "b", {"x": ("2", "m"), "z": ("3", "")})
+    merged = segments._merge_segments(tmp_path, [first, second], "c")
+    states = dict(segments._decode_lines((tmp_path / "c").read_bytes()))
+    assert states == {"x": ("2", "m"), 'q"': ("\n", "é"), "z": ("3", "")}
+    lines = segments._latest_lines(tmp_path, [merged])
+    data = json.loads(segments._stock_trial_data(lines, ["z", 'q"', "x"]))
+    assert data == [["3", ""], ["\n", "é"], ["2", "m"]]
+
+
+def test_state_of_a_trial_reads_as_before(tmp_path):
+    from ray.tune.experiment import Trial
+
+    cluster = _cluster(tmp_path).start()
+    cluster.run_until(lambda: cluster.monitor.number >= 12)
+    trial = cluster.trials[0]
+    state, metadata = cluster.call(trial.get_json_state)
+    again = Trial.from_json_state(state, stub=True)
+    again.restore_run_metadata(metadata)
+    assert again.trial_id == trial.trial_id
+    before, after = trial.run_metadata, again.run_metadata
+    assert after.metric_n_steps == before.metric_n_steps
+    assert after.metric_n_steps["score"]["5"].maxlen == 5
+    assert after.metric_analysis == before.metric_analysis
+
+
+def test_states_are_written_again_where_the_staging_folder_was_cleaned_up(tmp_path):
+    cluster = _cluster(tmp_path).start()
+    cluster.run_until(lambda: cluster.monitor.number >= 6)
+    shutil.rmtree(tmp_path / ".session")
+    cluster.run_until(lambda: cluster.monitor.number >= 12)
+    progress = _progress(cluster)
+    cluster.restart_driver()
+    assert not _lost(progress, _progress(cluster))
+    assert cluster.run(max_events=300).statuses() == ["TERMINATED"] * 6
+
+
 # tuner.pkl
 
 

@@ -1,6 +1,5 @@
 """Files around snapshots: on the driver's disk, and on the storage."""
 
-import fnmatch
 import os
 import shutil
 from pathlib import Path
@@ -25,16 +24,14 @@ def _state_files_by_session(names: Iterable[str]) -> Dict[str, List[str]]:
     Returns:
         The names by session, that of the experiment state first.
     """
-    names = sorted(names)
+    names = sorted(name for name in names if name.endswith((".json", ".pkl")))
     prefix, suffix = STATE_FILE_TMPL.split("{}")
     found = {}
-    for name in fnmatch.filter(names, STATE_FILE_TMPL.format("*")):
-        session = name[len(prefix) : -len(suffix)]
-        others = [n for n in names if session in n and n != name]
-        found[session] = [
-            name,
-            *(n for n in others if n.endswith((".json", ".pkl")) and session),
-        ]
+    for name in names:
+        if name.startswith(prefix) and name.endswith(suffix):
+            session = name[len(prefix) : -len(suffix)]
+            others = [n for n in names if session and session in n and n != name]
+            found[session] = [name, *others]
     return found
 
 
@@ -90,11 +87,12 @@ def _changed_files(root: Path, since_ns: int, skip: Set[str]) -> Iterator[str]:
     Yields:
         Paths relative to ``root``.
     """
+    root_folder = str(root)
     folders = [""]
     while folders:
         folder = folders.pop()
         try:
-            entries = list(os.scandir(Path(root, folder)))
+            entries = list(os.scandir(os.path.join(root_folder, folder)))
         except FileNotFoundError:
             continue
         for entry in entries:
@@ -121,18 +119,25 @@ def _link_files(paths: Iterable[str], source: Path, target: Path) -> None:
         source: A folder.
         target: Another one, on the same file system.
     """
+    # Paths as strings: there may be hundreds of files, and the training loop waits.
+    source_folder, target_folder = str(source), str(target)
+    made = {target_folder}
     for path in paths:
-        into = target / path
-        into.parent.mkdir(parents=True, exist_ok=True)
+        from_path = os.path.join(source_folder, path)
+        to_path = os.path.join(target_folder, path)
+        folder = os.path.dirname(to_path)
+        if folder not in made:
+            os.makedirs(folder, exist_ok=True)
+            made.add(folder)
         try:
-            if (source / path).is_symlink():
-                shutil.copyfile(source / path, into)
-            else:
-                os.link(source / path, into)
+            if os.path.islink(from_path):
+                shutil.copyfile(from_path, to_path)
+                continue
+            os.link(from_path, to_path)
         except FileNotFoundError:
             continue
         except OSError:  # E.g. there are no hard links.
-            shutil.copyfile(source / path, into)
+            shutil.copyfile(from_path, to_path)
 
 
 def _files_below(
