@@ -467,7 +467,7 @@ def function(config):
 
 
 def hint_for(monkeypatch, tmp_path, trainable, scheduler):
-    from ray.tune.execution.reuse_hint import get_reuse_hint
+    from ray.tune.execution.actor_reuse import get_reuse_hint
 
     trial = make_trial(tmp_path)
     monkeypatch.setattr(trial, "get_trainable_cls", lambda: trainable)

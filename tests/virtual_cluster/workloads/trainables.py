@@ -78,23 +78,28 @@ class VirtualTrainable:
             curve may raise: then the ``train`` task fails.
         length: Iterations after which training ends on its own: a number, a function
             of the config, or None for never.
-        resettable: Whether ``reset_config`` succeeds (``reuse_actors``).
+        resettable: Whether ``reset_config`` succeeds (``reuse_actors``); an exception,
+            if it raises that.
     """
 
     kind = "class"
-    registered_name = "virtual_class"
+    bare = False
     checkpoint_every = 1  # it can be saved at any time
 
     def __init__(
         self,
         curve: Curve = saturating,
         length: Union[None, int, Callable[[Dict], Optional[int]]] = None,
-        resettable: bool = True,
+        resettable: Union[bool, Exception] = True,
     ):
         self.curve = curve
         self.length = length
         self.resettable = resettable
         self._takes_state = _takes_state(curve)
+
+    @property
+    def registered_name(self) -> str:
+        return f"bare_{self.kind}" if self.bare else f"virtual_{self.kind}"
 
     def metrics(self, config: Dict, iteration: int, state: Dict) -> Dict[str, Any]:
         if self._takes_state:
@@ -109,7 +114,25 @@ class VirtualTrainable:
 
 
 class ClassTrainable(VirtualTrainable):
-    """A ``tune.Trainable``: saves whenever asked, its last result is ``done``."""
+    """A ``tune.Trainable``: saves whenever asked, its last result is ``done``.
+
+    Args:
+        curve: As for :class:`VirtualTrainable`.
+        length: As for :class:`VirtualTrainable`.
+        resettable: As for :class:`VirtualTrainable`.
+        bare: Whether it implements no ``save_checkpoint``, ``load_checkpoint`` and
+            ``reset_config``.
+    """
+
+    def __init__(
+        self,
+        curve: Curve = saturating,
+        length: Union[None, int, Callable[[Dict], Optional[int]]] = None,
+        resettable: Union[bool, Exception] = True,
+        bare: bool = False,
+    ):
+        super().__init__(curve, length, False if bare else resettable)
+        self.bare = bare
 
 
 class FunctionTrainable(VirtualTrainable):
@@ -126,13 +149,12 @@ class FunctionTrainable(VirtualTrainable):
     """
 
     kind = "function"
-    registered_name = "virtual_function"
 
     def __init__(
         self,
         curve: Curve = saturating,
         length: Union[None, int, Callable[[Dict], Optional[int]]] = None,
-        resettable: bool = True,
+        resettable: Union[bool, Exception] = True,
         checkpoint_every: int = 1,
     ):
         super().__init__(curve, length, resettable)
@@ -152,22 +174,35 @@ class _Placeholder(tune.Trainable):
         return cls.resource_function(config) if cls.resource_function else None
 
 
-class virtual_class(_Placeholder):
+class bare_class(_Placeholder):
+    """The registered name of virtual class trainables that implement nothing more."""
+
+
+class _Complete(_Placeholder):
+    def save_checkpoint(self, checkpoint_dir):
+        raise AssertionError("the runtime acts in its place")
+
+    load_checkpoint = reset_config = save_checkpoint
+
+
+class virtual_class(_Complete):
     """The registered name of virtual class trainables."""
 
 
-class virtual_function(_Placeholder):
+class virtual_function(_Complete):
     """The registered name of virtual function trainables."""
 
 
-_PLACEHOLDERS = {cls.__name__: cls for cls in (virtual_class, virtual_function)}
+_PLACEHOLDERS = {
+    cls.__name__: cls for cls in (bare_class, virtual_class, virtual_function)
+}
 
 
 def placeholder(name: str) -> type:
     """Return the class that is registered under a name.
 
     Args:
-        name: ``virtual_class`` or ``virtual_function``.
+        name: ``bare_class``, ``virtual_class`` or ``virtual_function``.
 
     Returns:
         The class.

@@ -2,14 +2,25 @@
 
 import itertools
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Dict, Iterator, Optional, Set
 
 from ray.air.execution import ResourceRequest
 from ray.air.execution._internal import TrackedActor
 from ray.exceptions import RayActorError
+from ray.tune.execution.actor_reuse import (
+    ResetRecord,
+    describe_missing_reset,
+    describe_refused_reset,
+    get_reuse_hint,
+)
 from ray.tune.execution.paused_actors import PausedActors
-from ray.tune.execution.reuse_hint import get_reuse_hint
+from ray.tune.execution.trainable_support import (
+    TrainableSupport,
+    describe_missing_checkpoints,
+    does_pause,
+    get_trainable_support,
+)
 from ray.tune.experiment import Trial
 from ray.tune.search.pausing import (
     get_concurrency_limit,
@@ -45,6 +56,11 @@ class TrialSlots:
         self._resumed: Dict[Trial, None] = {}
         # Trials on an actor that was idle, and has not been heard of since.
         self._on_idle_actor: Set[Trial] = set()
+        # Pending trials that no idle actor will do for.
+        self._need_new_actor: Set[Trial] = set()
+        # By the name of the trainable.
+        self._reset_records: Dict[str, ResetRecord] = defaultdict(ResetRecord)
+        self._support: Dict[str, TrainableSupport] = {}
         self._hinted = False
         self.paused_actors = PausedActors()
 
@@ -293,12 +309,13 @@ class TrialSlots:
         self._make_room(trial)
 
     def start_first(self, trial: Trial) -> None:
-        """Have a pending trial ask for a slot, ahead of others.
+        """Have a pending trial start on a new actor, ahead of others.
 
         Args:
             trial: Trial that had a slot already, and lost it by no fault of its own.
         """
         controller = self._controller
+        self._need_new_actor.add(trial)
         self._resumed[trial] = None
         controller._staged_trials.add(trial)
         controller._actor_cache.increase_max(trial.placement_group_factory)
@@ -331,6 +348,7 @@ class TrialSlots:
             for trial in in_order
             if trial in pending
             and trial not in controller._resetting_trials
+            and trial not in self._need_new_actor
             and (room or trial in controller._trial_to_actor)
         )
         starting = None
@@ -370,8 +388,14 @@ class TrialSlots:
         """
         controller, search_alg = self._controller, self._controller._search_alg
         self._resumed.pop(trial, None)
+        if trial.status != Trial.PENDING:
+            self._need_new_actor.discard(trial)
         if trial.status not in (Trial.PENDING, Trial.RUNNING):
             self._on_idle_actor.discard(trial)
+        if trial.status == Trial.PAUSED or (
+            trial.status == Trial.RUNNING and does_pause(controller._scheduler_alg)
+        ):
+            self._warn_if_it_cannot_pause(trial)
         if trial.status == Trial.PAUSED:
             self._count_paused(trial)
             with controller._hook(search_alg, "on_trial_pause", trial):
@@ -416,6 +440,16 @@ class TrialSlots:
             self._num_paused.clear()
             for trial in paused:
                 self._count_paused(trial)
+
+    def _warn_if_it_cannot_pause(self, trial: Trial) -> None:
+        support = self.get_support(trial)
+        if not support.pause:
+            self._controller._warn_once(
+                "no_checkpoints",
+                describe_missing_checkpoints(
+                    trial.get_trainable_cls(), support, self._controller._scheduler_alg
+                ),
+            )
 
     def _hint_at_reuse(self, trial: Trial) -> None:
         if self._hinted or self._controller._reuse_actors:
@@ -471,6 +505,65 @@ class TrialSlots:
             not trial.is_finished()
             or self._num_paused[trial.placement_group_factory] > 0
         )
+
+    def may_use_idle_actor(self, trial: Trial) -> bool:
+        """Return whether an idle actor will do for a trial.
+
+        Args:
+            trial: Trial to start.
+        """
+        return trial not in self._need_new_actor
+
+    def may_reuse_actor_of(self, trial: Trial) -> bool:
+        """Return whether to keep the actor of a trial for others to reuse.
+
+        Args:
+            trial: Trial that leaves its actor.
+        """
+        if not self.get_support(trial).reset:
+            self._controller._warn_once(
+                "no_reset", describe_missing_reset(trial.get_trainable_cls())
+            )
+            return False
+        return self._reset_records[trial.trainable_name].is_worthwhile
+
+    def get_support(self, trial: Trial) -> TrainableSupport:
+        """Return what the trainable of a trial implements.
+
+        Args:
+            trial: Any trial.
+        """
+        name = trial.trainable_name
+        if name not in self._support:
+            self._support[name] = get_trainable_support(trial.get_trainable_cls())
+        return self._support[name]
+
+    def on_reset(
+        self, trial: Trial, worked: bool, exception: Optional[Exception] = None
+    ) -> None:
+        """Note whether the idle actor of a trial could be reset for it.
+
+        Args:
+            trial: Trial that the actor was given to.
+            worked: Whether it could.
+            exception: What the reset has raised, if it has.
+        """
+        controller, record = self._controller, self._reset_records[trial.trainable_name]
+        record.add(worked)
+        if worked:
+            return
+        controller._warn_once(
+            "refused_reset",
+            describe_refused_reset(trial, trial.get_trainable_cls(), exception),
+        )
+        if not record.is_worthwhile:
+            controller._warn_once(
+                "no_more_resets",
+                f"Actors of {trial.trainable_name} are not reused any more, as they "
+                "can hardly ever be reset. Each trial starts on a new actor.",
+            )
+            # Nobody is to be given one that is idle now.
+            controller._cleanup_cached_actors(force_all=True)
 
     def pop_cached_actor(self, trial: Trial) -> TrackedActor:
         """Take the cached actor that suits a trial best.
