@@ -116,6 +116,19 @@ def fingerprint_stopper(stopper: Stopper) -> Optional[str]:
     return f"{name}:{hashlib.sha256(state).hexdigest()}"
 
 
+def renew_time_budget(stopper: Stopper) -> None:
+    """Give a time budget anew that is used up, as its run is meant to go on.
+
+    Args:
+        stopper: Stopper of a run that is restored.
+    """
+    if isinstance(stopper, CombinedStopper):
+        for part in stopper._stoppers:
+            renew_time_budget(part)
+    elif isinstance(stopper, TimeoutStopper) and stopper._budget <= 0:
+        stopper._budget = stopper._timeout_seconds
+
+
 def describe_stopper(stopper: Stopper) -> str:
     """Name the stopper that has ended a run.
 
