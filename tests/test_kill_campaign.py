@@ -21,8 +21,10 @@ def test_kills_do_not_show(tmp_path):
         command, capture_output=True, text=True, env={**os.environ}, timeout=380
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    [record] = json.loads(report.read_text())
-    assert record["kills"] >= 2 and record["compared"] and not record["faults"]
+    # A search that ends before its last kill is followed by another one.
+    records = json.loads(report.read_text())
+    assert sum(record["kills"] for record in records) >= 2
+    assert all(record["compared"] and not record["faults"] for record in records)
 
 
 def test_row_that_is_there_twice_is_a_fault(tmp_path):

@@ -161,9 +161,15 @@ def test_odd_metric_under_asha_v2(value, mode, caplog):
     check(record, caplog, "score", value)
 
 
-@pytest.mark.fixes("odd-metric")
 @of("tensor", "huge")
-@pytest.mark.parametrize("scheduler", ON_STOCK)
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        # Stock HyperBand gets by, as it looks at no value before its first milestone.
+        pytest.param(s, marks=[] if s is hyperband else pytest.mark.fixes("odd-metric"))
+        for s in ON_STOCK
+    ],
+)
 def test_trial_that_turns_odd(scheduler, value):
     record = run(scheduler(), Curve("score", value, since=3))
     assert record.statuses() == ["TERMINATED"] * COUNT

@@ -647,7 +647,8 @@ def test_run_that_failed_fast_is_restored():
     )
     record = cluster.run(max_events=100)
     assert record.statuses() == ["TERMINATED"] * 2
-    assert sorted(record.iterations()) == [0, 2]
+    # The one that had failed is tried again, the other one had not started.
+    assert record.iterations() == [2, 2]
 
 
 @pytest.mark.parametrize("scheduler", [FIFOScheduler, PopulationBasedTraining])
@@ -672,6 +673,19 @@ def test_moved_experiment_is_restored(scheduler):
     record = cluster.run(max_events=500)
     assert cluster.storage_path != before
     assert record.statuses() == ["TERMINATED"] * 4
+
+
+@pytest.mark.fixes("moved-experiment")
+def test_new_trials_follow_an_experiment_that_was_moved():
+    cluster = VirtualCluster(
+        Experiment(FIFOScheduler, num_samples=30, stop={"training_iteration": 2}),
+        Cluster(slots=1),
+        Faults([driver_death(after=4, moved=True)]),
+    )
+    record = cluster.run(max_events=1000)
+    assert len(record.trials) == 30
+    for trial in record.trials:
+        assert trial.storage.storage_fs_path == cluster.storage_path
 
 
 # What is said of an invariant that is broken

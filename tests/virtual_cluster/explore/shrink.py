@@ -167,6 +167,7 @@ def _with(scenario: Scenario, **settings) -> Scenario:
 
 def _smaller(scenario: Scenario) -> Iterator[Scenario]:
     yield from _fewer_faults(scenario)
+    yield from _earlier_trials(scenario)
     yield from _fewer_options(scenario)
     yield from _simpler_specs(scenario)
     yield from _smaller_settings(scenario)
@@ -190,6 +191,24 @@ def _fewer_faults(scenario: Scenario) -> Iterator[Scenario]:
                 scenario,
                 lambda other: other.scheduler.kwargs.update({name: left}),  # noqa: B023
             )
+
+
+def _earlier_trials(scenario: Scenario) -> Iterator[Scenario]:
+    """Leave out the trials before the first one that a fault means."""
+    named = [fault.trial for fault in scenario.faults if fault.trial is not None]
+    trials = scenario.settings["num_samples"]
+    first = min(named, default=0)
+    for count in sorted({first, first // 2, 1}, reverse=True):
+        if not 0 < count <= first or count >= trials:
+            continue
+        faults = [
+            fault if fault.trial is None else replace(fault, trial=fault.trial - count)
+            for fault in scenario.faults
+        ]
+        for left in sorted({max(named) - count + 1, trials - count}):
+            other = _with(scenario, num_samples=left)
+            other.faults[:] = faults
+            yield other
 
 
 def _fewer_options(scenario: Scenario) -> Iterator[Scenario]:

@@ -32,6 +32,7 @@ class BracketsAreNotStranded:
 
     def after_step(self, monitor, controller) -> None:
         suspects = {}
+        search_goes_on = not controller.search_alg.is_finished()
         for bracket in hyperband_brackets(base_of(monitor.scheduler)):
             left = bracket_trials(bracket)
             # Few brackets are looked through: one trial is enough.
@@ -40,7 +41,11 @@ class BracketsAreNotStranded:
                 continue
             awake = next((t for t in left if t.status != Trial.PAUSED), None)
             self._awake[id(bracket)] = awake
-            if left and awake is None and bracket_waits_for_nobody(bracket):
+            if (
+                left
+                and awake is None
+                and bracket_waits_for_nobody(bracket, search_goes_on)
+            ):
                 suspects[id(bracket)] = bracket_size(bracket), left
         for key, (size, left) in suspects.items():
             if self._suspect.get(key, 0) < 2:

@@ -216,8 +216,16 @@ def bracket_size(bracket) -> int:
     raise UnknownShape(bracket, "_all_trials or _trials")
 
 
-def bracket_waits_for_nobody(bracket) -> bool:
-    """Whether a bracket is at its milestone, and lets nobody go on from it."""
+def bracket_waits_for_nobody(bracket, search_goes_on: bool) -> bool:
+    """Whether a bracket is at its milestone, and lets nobody go on from it.
+
+    Args:
+        bracket: A bracket of HyperBand.
+        search_goes_on: Whether the searcher may still suggest trials, for which a
+            bracket waits that is not filled.
+    """
+    if search_goes_on and not _read(bracket, "filled")():
+        return False
     return not _read(bracket, "trials_to_unpause") and _read(bracket, "cur_iter_done")()
 
 

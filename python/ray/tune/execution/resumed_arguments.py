@@ -118,6 +118,10 @@ def _same(stored: Any, given: Any) -> bool:
     if isinstance(stored, (list, tuple)) and isinstance(given, (list, tuple)):
         # A tuple is stored as a list.
         return len(stored) == len(given) and all(map(_same, stored, given))
+    if isinstance(stored, dict) and isinstance(given, dict):
+        return stored.keys() == given.keys() and all(
+            _same(value, given[key]) for key, value in stored.items()
+        )
     try:
         return bool(stored == given)
     except Exception:
