@@ -28,6 +28,8 @@ def floor_of(number, eta):
 class Search:
     """Gives `total` trials, of which at most `max_live` live at a time."""
 
+    learns_from_pauses = None
+
     def __init__(self, total, max_live=None, endless=False):
         self.total_samples = sys.maxsize if endless else total
         self.left = total

@@ -448,7 +448,7 @@ def test_optuna_search_that_stock_ray_has_pickled_learns_from_pauses():
     searcher.suggest("a")
     state = {k: v for k, v in searcher.__dict__.items() if k != "_observations"}
     restored = type(searcher).__new__(type(searcher))
-    restored.__setstate__(state)
+    restored.__dict__.update(state)
     restored.on_trial_pause("a", {"score": 1.0})
     restored.suggest("b")
     assert restored._ot_study.sampler.seen == {0: [1.0]}

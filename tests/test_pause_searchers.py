@@ -361,7 +361,7 @@ def test_search_that_stock_ray_has_pickled_learns_from_pauses(name, monkeypatch)
     ours = ("_observed_rows", "_observed_trials", "_has_budgets", "_paused_trials")
     state = {k: v for k, v in searcher.__dict__.items() if k not in ours}
     restored = type(searcher).__new__(type(searcher))
-    getattr(restored, "__setstate__", restored.__dict__.update)(state)
+    restored.__dict__.update(state)
     limiter = ConcurrencyLimiter(restored, max_concurrent=2)
     limiter.on_trial_pause("a", {"score": 1.0})
     limiter.on_trial_resume("a")

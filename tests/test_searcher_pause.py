@@ -324,7 +324,7 @@ def test_repeater_restored_from_a_state_without_pauses():
     repeater.suggest("a")
     state = repeater.get_state()
     for name in ("_paused_results", "_paused_groups"):
-        del state[name]
+        state.pop(name, None)
     restored = Repeater(searcher, repeat=1)
     restored.set_state(state)
     restored.on_trial_pause("a")

@@ -8,6 +8,7 @@ import pickle
 import random
 import sys
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -131,12 +132,12 @@ def test_is_first_class():
 
 
 def test_metric_and_mode_from_tune_config():
-    scheduler = ASHAv2()
+    scheduler, controller = ASHAv2(), SimpleNamespace(search_alg=None)
     with pytest.raises(ValueError, match="metric=None"):
-        scheduler.on_trial_add(None, Trial("__fake", stub=True))
+        scheduler.on_trial_add(controller, Trial("__fake", stub=True))
     assert scheduler.set_search_properties("acc", "max")
     assert scheduler.metric == "acc"
-    scheduler.on_trial_add(None, Trial("__fake", stub=True))
+    scheduler.on_trial_add(controller, Trial("__fake", stub=True))
     assert not scheduler.set_search_properties("loss", None)
     assert not scheduler.set_search_properties(None, "min")
     assert scheduler.set_search_properties(None, None)

@@ -127,16 +127,19 @@ def model_of(searcher: Optional[Searcher]) -> Optional[Dict[float, List[float]]]
     """Return what a searcher's model knows, where that can be looked up.
 
     Args:
-        searcher: The searcher, whose parameter is ``x``.
+        searcher: The searcher.
 
     Returns:
-        The scores that it has for each ``x``. None if it says nothing of them.
+        The scores that it has for each value of its parameter ``x``. None if it has no
+        such parameter, or says nothing of them.
     """
     if not isinstance(searcher, OptunaSearch):
         return searcher.model() if isinstance(searcher, HasModel) else None
     paused = vars(searcher).get("_observations", {})  # not so on stock Ray
     found: Dict[float, List[float]] = {}
     for trial in _read(searcher, "_ot_study").get_trials(deepcopy=False):
+        if "x" not in trial.params:
+            return None
         values = trial.values
         if trial.number in paused:
             values = [*paused[trial.number].values, *(values or ())]

@@ -10,8 +10,16 @@ import numpy as np
 
 from ray.tune.experiment import Trial
 from ray.tune.result import DEFAULT_METRIC
+from ray.tune.schedulers._asha_promotion import (
+    DEFERRED,
+    EAGER,
+    UNTOLD,
+    Promotion,
+    choose_promotion,
+)
 from ray.tune.schedulers._asha_rungs import Ladder
 from ray.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
+from ray.tune.search.pausing import learns_from_pauses
 from ray.tune.utils._result_values import read_result
 from ray.util.annotations import PublicAPI
 
@@ -19,9 +27,6 @@ if TYPE_CHECKING:
     from ray.tune.execution.tune_controller import TuneController
 
 logger = logging.getLogger(__name__)
-
-_DEFERRED = "deferred"
-_EAGER = "eager"
 
 _HOPELESS = "its rung has no promotion left for it"
 _OVER = "its rung is over"
@@ -97,7 +102,9 @@ class ASHAv2(FIFOScheduler):
             that all are seen at the first milestone, then promotions from the lowest
             milestone up. ``"eager"``, as in the paper: promotions from the highest
             milestone down, and a new trial when there is none. None: deferred for a
-            search of known length without a time budget, eager for any other.
+            search of known length without a time budget, eager for any other, and
+            for a search algorithm that does not learn from trials which are only
+            paused (``learns_from_pauses``).
 
     Raises:
         ValueError: If an argument is out of its range. Later, from ``fit()``, if
@@ -107,6 +114,8 @@ class ASHAv2(FIFOScheduler):
 
     # A result after the one that pauses a trial would be trained for nothing.
     _supports_buffered_results = False
+    # A state that was saved by a release before has none.
+    _learns_from_pauses: Optional[bool] = None
 
     def __init__(
         self,
@@ -152,7 +161,7 @@ class ASHAv2(FIFOScheduler):
             raise ValueError(
                 f"stop_last_trials must be True or False, got {stop_last_trials!r}."
             )
-        if promotion not in (None, _DEFERRED, _EAGER):
+        if promotion not in (None, DEFERRED, EAGER):
             raise ValueError(
                 f"promotion must be 'deferred', 'eager' or None, got {promotion!r}."
             )
@@ -170,6 +179,7 @@ class ASHAv2(FIFOScheduler):
         self._num_samples: Optional[int] = None
         self._endless = False
         self._time_budget: Any = None
+        self._learns_from_pauses: Optional[bool] = None
 
         # Told to pause, but not seen paused.
         self._saving: Set[str] = set()
@@ -218,7 +228,7 @@ class ASHAv2(FIFOScheduler):
         if _is_whole(num_samples):
             self._endless = num_samples < 0 or num_samples >= sys.maxsize
             self._num_samples = None if self._endless else int(num_samples)
-            if self._endless and self._promotion == _DEFERRED:
+            if self._endless and self._promotion == DEFERRED:
                 raise ValueError(
                     "promotion='deferred' waits until all trials have reached a "
                     "milestone, but with num_samples=-1 there is always another one. "
@@ -244,6 +254,7 @@ class ASHAv2(FIFOScheduler):
         self._settle_choice()
         self._failed.discard(trial_id)
         self._unclaimed.discard(trial_id)
+        self._meet_search(tune_controller)
         if trial_id not in self._ladder:
             self._ladder.add(trial_id, self._draw_bracket())
         self._take(trial)
@@ -379,7 +390,7 @@ class ASHAv2(FIFOScheduler):
         ladder = self._ladder
         num_ended = len(ladder) - ladder.num_active - ladder.num_parked
         lines = [
-            f"Using ASHAv2: {self._describe_promotion()}; {len(ladder)} trials = "
+            f"Using ASHAv2: {self._choose_promotion()}; {len(ladder)} trials = "
             f"{ladder.num_active} pending or running + {ladder.num_parked} paused + "
             f"{num_ended} ended; {ladder.num_finished} got to max_t={self._max_t}"
         ]
@@ -595,20 +606,26 @@ class ASHAv2(FIFOScheduler):
         return total - len(self._ladder) if total >= len(self._ladder) else None
 
     def _is_deferred(self, tune_controller: "TuneController") -> bool:
-        total = self._total(tune_controller)
-        if self._promotion is not None:
-            return self._promotion == _DEFERRED
-        return total is not None and not self._time_budget
+        self._total(tune_controller)
+        return self._choose_promotion().name == DEFERRED
 
-    def _describe_promotion(self) -> str:
-        if self._promotion is not None:
-            return f"promotion={self._promotion}"
-        if self._num_samples is None:
-            why = "endless search" if self._endless else "search of unknown length"
-            return f"promotion={_EAGER} ({why})"
-        if self._time_budget:
-            return f"promotion={_EAGER} (time budget of {self._time_budget} s)"
-        return f"promotion={_DEFERRED} ({self._num_samples} samples, no time budget)"
+    def _choose_promotion(self) -> Promotion:
+        return choose_promotion(
+            self._promotion,
+            self._num_samples,
+            self._endless,
+            self._time_budget,
+            self._learns_from_pauses,
+        )
+
+    def _meet_search(self, tune_controller: "TuneController"):
+        """Notes what the search algorithm learns from."""
+        search_alg = tune_controller.search_alg
+        self._learns_from_pauses = learns_from_pauses(search_alg)
+        if self._promotion == DEFERRED and self._learns_from_pauses is False:
+            while hasattr(search_alg, "searcher"):
+                search_alg = search_alg.searcher
+            self._warn_once("untold", UNTOLD.format(name=type(search_alg).__name__))
 
     # Decisions.
 
