@@ -213,10 +213,10 @@ def test_checkpoint_stays_until_every_snapshot_that_names_it_is_gone():
 
 def test_checkpoint_that_another_trial_goes_on_from_stays():
     deletions, deleted = _deletions()
-    deletions.on_snapshot(0, "donor", ["/a"])
+    deletions.on_snapshot(0, "source", ["/a"])
     deletions.on_snapshot(0, "clone", ["/a"])
     deletions.request(_checkpoint("a"))
-    deletions.on_snapshot(1, "donor", ["/b"])
+    deletions.on_snapshot(1, "source", ["/b"])
     deletions.delete_unnamed(oldest=1)
     assert not deleted and not deletions.is_held_up(newest=1, oldest=0)
     deletions.on_snapshot(2, "clone", ["/c"])

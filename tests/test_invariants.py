@@ -440,7 +440,7 @@ def checkpoint_stays_pinned(monkeypatch):
     def pin(cluster, event):
         trial = trial_of(cluster)
         if event.kind == "save":
-            trial.hold_checkpoint(trial.checkpoint, holder="somebody")
+            trial.pin_checkpoint(trial.checkpoint, pinned_by="somebody")
 
     return VirtualCluster(
         Experiment(PlannedScheduler([Act("result", 2, "save")]), stop=FOUR),

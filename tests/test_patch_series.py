@@ -27,7 +27,7 @@ from build_backend.tree import HERE
 from ci.commands import patch as command
 from ci.lib.checkout import checkout, checkout_folder, export, rebase
 from ci.lib.git import Git
-from ci.lib.series import slug
+from ci.lib.series import PATCHED_NAMES, slug
 from ci.lib.verify import verify
 
 FIRST = "tune-right-the-fifteenth-number.patch"
@@ -207,7 +207,7 @@ def test_any_diff_is_applied_as_difflib_made_it(before, after):
 def test_checkout_is_upstream_with_a_commit_per_patch(tree, laid):
     subjects = run_git(laid, "log", "--reverse", "--format=%s").splitlines()
     assert subjects == [
-        f"Ray {made_up.VERSION}: ray/tune and ray/air of the published wheel",
+        f"Ray {made_up.VERSION}: {PATCHED_NAMES} of the published wheel",
         "tune: right the fifteenth number",
         "tune: add to the sixteenth",
     ]
@@ -806,7 +806,7 @@ def new_subject(subject):
         ),
         (
             lambda t: made_up.add_new_file(t, "ray/util/x.py", ""),
-            "python/ray/util/x.py is outside of ray/tune and ray/air",
+            "python/ray/util/x.py is outside of ray/tune, ray/air and ray/train",
         ),
         (
             lambda t: made_up.add_new_file(t, "other/x.py", ""),

@@ -70,8 +70,8 @@ def test_no_trial_is_lost_with_num_to_keep_1():
         assert record.statuses() == ["TERMINATED"] * 6
 
 
-@pytest.mark.fixes("pbt-donor-dies")
-def test_exploit_is_given_up_when_the_donor_fails():
+@pytest.mark.fixes("pbt-source-dies")
+def test_exploit_is_given_up_when_its_source_fails():
     record = run(
         pb2(perturbation_interval=2, quantile_fraction=0.34),
         iterations=6,

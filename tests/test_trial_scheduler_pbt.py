@@ -230,7 +230,7 @@ def test_async_does_not_yield_to_a_trial_that_is_ahead():
     assert [n for _, n in turns] == sorted(n for _, n in turns)
 
 
-# The checkpoint of a donor
+# The checkpoint of a source
 
 
 def on_storage(trial):
@@ -271,7 +271,7 @@ def test_no_trial_is_lost_with_num_to_keep_1(synch):
 
 @pytest.mark.fixes("ray#9036")
 @pytest.mark.parametrize("synch", [False, True])
-def test_donors_checkpoint_is_let_go(synch, tmp_path):
+def test_checkpoint_of_a_source_trial_is_released(synch, tmp_path):
     for seed in range(6):
         counter = MostCheckpoints()
         record = run(
@@ -291,7 +291,7 @@ def test_donors_checkpoint_is_let_go(synch, tmp_path):
         assert [len(on_storage(trial)) for trial in record.trials] == [1, 1, 1]
 
 
-def test_clone_that_is_given_up_lets_go_of_the_donors_checkpoint(tmp_path):
+def test_clone_that_is_given_up_releases_the_checkpoint_of_its_source(tmp_path):
     # It fails before it has loaded what it clones. Nothing comes after.
     record = run(
         pbt(perturbation_interval=2),
@@ -308,7 +308,7 @@ def test_clone_that_is_given_up_lets_go_of_the_donors_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("faults", [[], [task_error("train", trial=2, nth=3)]])
-def test_donor_that_is_retried_still_offers_its_checkpoint(faults):
+def test_source_that_is_retried_still_offers_its_checkpoint(faults):
     record = VirtualCluster(
         Experiment(
             lambda: population(
@@ -330,7 +330,7 @@ def test_donor_that_is_retried_still_offers_its_checkpoint(faults):
     assert record.scheduler._num_perturbations >= 3
 
 
-def test_donor_that_fails_lets_go_of_its_checkpoint(tmp_path):
+def test_source_that_fails_releases_its_checkpoint(tmp_path):
     # It has been saved again since it was cloned, and ends before the clone does.
     record = run(
         pbt(synch=True),
@@ -346,8 +346,8 @@ def test_donor_that_fails_lets_go_of_its_checkpoint(tmp_path):
 
 @pytest.mark.fixes("ray#9036")
 @pytest.mark.parametrize("synch", [False, True])
-def test_clone_that_fails_loads_the_donors_checkpoint_again(synch):
-    # The donor saves with each result, and the clone fails before it has saved.
+def test_clone_that_fails_loads_the_same_checkpoint_again(synch):
+    # The source saves with each result, and the clone fails before it has saved.
     for nth in range(2, 8):
         record = run(
             pbt(synch=synch, perturbation_interval=2),
@@ -378,7 +378,7 @@ def test_num_to_keep_needs_no_warning():
 
 
 @pytest.mark.fixes("pbt-blocks")
-def test_slow_save_of_a_donor_stops_nobody():
+def test_slow_save_of_a_source_stops_nobody():
     # While the best one saves for 60 s, the third one goes on.
     seen = []
 
@@ -398,12 +398,12 @@ def test_slow_save_of_a_donor_stops_nobody():
     )
     assert record.statuses() == ["TERMINATED"] * 3
     during = {trial for time, trial in seen if 5.0 < time < 60.0}
-    assert len(during) >= 1, "nothing was handled while a donor was saving"
+    assert len(during) >= 1, "nothing was handled while a source was saving"
 
 
-@pytest.mark.fixes("pbt-donor-dies")
+@pytest.mark.fixes("pbt-source-dies")
 @pytest.mark.parametrize("fault", [task_error, actor_death])
-def test_exploit_is_given_up_when_the_donor_fails(fault):
+def test_exploit_is_given_up_when_its_source_fails(fault):
     record = run(
         pbt(perturbation_interval=2, quantile_fraction=0.34),
         [0.0, 1.0, 2.0],
@@ -424,7 +424,7 @@ def test_exploit_is_given_up_when_the_donor_fails(fault):
 
 @pytest.mark.fixes("checkpoint-overwritten")
 def test_save_that_is_dropped_gives_no_checkpoint_to_clone():
-    # What the donor saves next would be in the same directory.
+    # What the source saves next would be in the same directory.
     VirtualCluster(
         Experiment(
             pbt(time_attr="t", perturbation_interval=2, require_attrs=False),

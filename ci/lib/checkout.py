@@ -1,9 +1,9 @@
 """The checkout in `build/ray`: a git repository with one commit per patch.
 
-Its first commit holds the files of `ray/tune` and `ray/air` from the pinned upstream
-wheel, at the paths that they have in Ray's own repository. The files of `python/` are
-linked in. By hand, because git knows nothing of it: no work in it is ever lost when it
-is laid anew, and no change of `patches/` when it is exported.
+Its first commit holds the files of `ray/tune`, `ray/air` and `ray/train` from the
+pinned upstream wheel, at the paths that they have in Ray's own repository. The files
+of `python/` are linked in. By hand, because git knows nothing of it: no work in it is
+ever lost when it is laid anew, and no change of `patches/` when it is exported.
 """
 
 import json

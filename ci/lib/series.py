@@ -23,7 +23,8 @@ from build_backend.tree import SOURCE_PREFIX, Tree, read_pin, read_series
 from ci.lib.git import Git, scratch_repository
 
 # Patches touch these folders of Ray's repository and no other.
-PATCHED = ("python/ray/tune/", "python/ray/air/")
+PATCHED = ("python/ray/tune/", "python/ray/air/", "python/ray/train/")
+PATCHED_NAMES = "ray/tune, ray/air and ray/train"
 UPSTREAM = "refs/patches/upstream"
 # Author and committer of the first commit, which so has the same hash every time.
 NOBODY = {
@@ -160,7 +161,7 @@ def lay_upstream(git: Git, upstream: Upstream) -> str:
         (git.folder / path).parent.mkdir(parents=True, exist_ok=True)
         (git.folder / path).write_bytes(data)
     git.run("add", "--all")
-    message = f"Ray {upstream.version}: ray/tune and ray/air of the published wheel"
+    message = f"Ray {upstream.version}: {PATCHED_NAMES} of the published wheel"
     git.run("commit", "--quiet", "--allow-empty", "-m", message, env=NOBODY)
     git.run("update-ref", UPSTREAM, "HEAD")
     return git.commit("HEAD")
@@ -256,9 +257,10 @@ def _check_root(git: Git, base: str, root: str) -> None:
     if wrong:
         more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise BuildError(
-            f"the first commit ({root[:12]}) does not hold the *.py of ray/tune and "
-            f"ray/air of the pinned wheel: {', '.join(wrong[:3])}{more}. Lay the "
-            "checkout with `ci/patch checkout`, and rebase the commits onto its first"
+            f"the first commit ({root[:12]}) does not hold the *.py of "
+            f"{PATCHED_NAMES} of the pinned wheel: {', '.join(wrong[:3])}{more}. Lay "
+            "the checkout with `ci/patch checkout`, and rebase the commits onto its "
+            "first"
         )
 
 

@@ -14,6 +14,7 @@ from build_backend.tree import SOURCE_PREFIX, Tree, read_new_files
 from ci.lib.git import scratch_repository
 from ci.lib.series import (
     PATCHED,
+    PATCHED_NAMES,
     UPSTREAM,
     Upstream,
     apply_patches,
@@ -159,4 +160,4 @@ def check_new_files(tree: Tree, upstream: Upstream) -> Iterator[str]:
         if path in upstream.files:
             yield f"{path} is a file that upstream has; make it a patch"
         elif not path.startswith(PATCHED):
-            yield f"{path} is outside of ray/tune and ray/air; move it"
+            yield f"{path} is outside of {PATCHED_NAMES}; move it"

@@ -163,14 +163,14 @@ def pins_of(trial: Trial) -> Optional[str]:
         What is left, or None.
     """
     state = vars(trial.temporary_state)
-    for name in ("checkpoint_holds", "checkpoint_owner"):
+    for name in ("checkpoint_pins", "source_trial"):
         if name not in state:
             if is_whole():
                 raise UnknownShape(trial.temporary_state, name)
             return None
-    if state["checkpoint_holds"]:
+    if state["checkpoint_pins"]:
         return "a checkpoint of it is still pinned"
-    if state["checkpoint_owner"] is not None:
+    if state["source_trial"] is not None:
         return "it still pins a checkpoint"
     return None
 

@@ -1,7 +1,7 @@
 """Bracket arithmetic of HyperBand (Li et al., JMLR 18(185), 2018, Algorithm 1).
 
 Pure code: it knows trial ids, times and values, and nothing of trials' statuses, of
-the controller or of Ray, so that it can be tested by itself.
+the controller or of Ray, so that it can be tested on its own.
 """
 
 import collections
@@ -242,7 +242,7 @@ class Bracket:
         # No trial may join any more although there is room.
         self.closed = False
         self.entries: Dict[str, _Entry] = {}
-        # Were not among the best. If one of them comes back it is not taken in again.
+        # Were not among the best. If one of them comes back it is not added again.
         self.dropped_ids = set()
         self.progress = 0
 
@@ -287,17 +287,17 @@ class Bracket:
         return self.filled and not self.entries
 
     def add(self, trial_id: str) -> None:
-        """Take in a trial, or take it in again.
+        """Add a trial, or add it again.
 
         Args:
             trial_id: Of a new trial, or of one that was in this bracket before. That
-                one takes no new place.
+                one needs no new place.
         """
         if trial_id not in self.entries:
             self.entries[trial_id] = _Entry()
 
     def admit(self, trial_id: str) -> None:
-        """Take in a new trial.
+        """Admit a new trial.
 
         Args:
             trial_id: Of a trial that was not in this bracket before.
@@ -311,7 +311,7 @@ class Bracket:
         self.add(trial_id)
 
     def report(self, trial_id: str, time: Number, value: Any) -> bool:
-        """Take note of a result.
+        """Record a result.
 
         Args:
             trial_id: Of a live trial.

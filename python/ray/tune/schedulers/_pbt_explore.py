@@ -1,6 +1,6 @@
 """Explores hyperparameters without leaving the space that the user gave.
 
-Pure code, so that it can be tested by itself. The steps are those of population based
+Pure code, so that it can be tested on its own. The steps are those of population based
 training (Jaderberg et al., arXiv 1711.09846): resample a value, or perturb it.
 """
 
@@ -166,7 +166,7 @@ def perturb(value: Any, distribution: Any, factor: float) -> Any:
     """Scale a value by a factor, within its distribution.
 
     Args:
-        value: The value. One that is no number is sampled anew instead.
+        value: The value. One that is not a number is sampled anew instead.
         distribution: A domain or a function, as in ``hyperparam_mutations``.
         factor: What to multiply it by.
 

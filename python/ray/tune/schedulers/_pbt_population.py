@@ -1,7 +1,7 @@
 """The arithmetic of a population: who clones whom, and when all meet again.
 
 Pure code: it knows scores and times, and nothing of trials' statuses or of the
-controller, so that it can be tested by itself.
+controller, so that it can be tested on its own.
 """
 
 import math

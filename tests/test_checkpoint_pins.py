@@ -43,61 +43,61 @@ def on_storage(*results):
     return [os.path.exists(result.checkpoint.path) for result in results]
 
 
-def test_held_checkpoint_stays_until_it_is_let_go(trials):
-    donor = trials.make(num_to_keep=1)
-    first = trials.save(donor, 1)
-    donor.hold_checkpoint(first.checkpoint, holder="somebody")
-    second = trials.save(donor, 2)
-    third = trials.save(donor, 3)
+def test_pinned_checkpoint_stays_until_it_is_unpinned(trials):
+    source = trials.make(num_to_keep=1)
+    first = trials.save(source, 1)
+    source.pin_checkpoint(first.checkpoint, pinned_by="somebody")
+    second = trials.save(source, 2)
+    third = trials.save(source, 3)
     assert on_storage(first, second, third) == [True, False, True]
-    donor.release_checkpoint("somebody")
+    source.unpin_checkpoint("somebody")
     assert on_storage(first, second, third) == [False, False, True]
-    donor.release_checkpoint("somebody")
+    source.unpin_checkpoint("somebody")
     assert on_storage(third) == [True]
 
 
 def test_checkpoint_that_is_gone_already(trials):
-    donor = trials.make(num_to_keep=1)
-    first = trials.save(donor, 1)
-    donor.hold_checkpoint(first.checkpoint, holder="somebody")
-    trials.save(donor, 2)
+    source = trials.make(num_to_keep=1)
+    first = trials.save(source, 1)
+    source.pin_checkpoint(first.checkpoint, pinned_by="somebody")
+    trials.save(source, 2)
     os.rmdir(first.checkpoint.path)
-    donor.release_checkpoint("somebody")
+    source.unpin_checkpoint("somebody")
 
 
-def test_two_holders(trials):
-    donor = trials.make(num_to_keep=1)
-    first = trials.save(donor, 1)
-    donor.hold_checkpoint(first.checkpoint, holder="a")
-    donor.hold_checkpoint(first.checkpoint, holder="b")
-    second = trials.save(donor, 2)
-    donor.release_checkpoint("a")
+def test_two_pins(trials):
+    source = trials.make(num_to_keep=1)
+    first = trials.save(source, 1)
+    source.pin_checkpoint(first.checkpoint, pinned_by="a")
+    source.pin_checkpoint(first.checkpoint, pinned_by="b")
+    second = trials.save(source, 2)
+    source.unpin_checkpoint("a")
     assert on_storage(first) == [True]
-    # A holder holds one at a time.
-    donor.hold_checkpoint(second.checkpoint, holder="b")
+    # A name pins one at a time.
+    source.pin_checkpoint(second.checkpoint, pinned_by="b")
     assert on_storage(first, second) == [False, True]
 
 
 def test_scores_decide_what_else_is_kept(trials):
-    donor = trials.make(num_to_keep=2, checkpoint_score_attribute="acc")
+    source = trials.make(num_to_keep=2, checkpoint_score_attribute="acc")
     results = []
     for number, acc in enumerate([1, 9, 5, 7, 3]):
-        results.append(trials.save(donor, number, acc=acc))
+        results.append(trials.save(source, number, acc=acc))
         if number == 0:
-            donor.hold_checkpoint(results[0].checkpoint, holder="somebody")
-    # The held one, the best two, and the latest
+            source.pin_checkpoint(results[0].checkpoint, pinned_by="somebody")
+    # The pinned one, the best two, and the latest
     assert on_storage(*results) == [True, True, False, True, True]
-    manager = donor.run_metadata.checkpoint_manager
+    manager = source.run_metadata.checkpoint_manager
     assert [r.metrics["acc"] for r in manager.best_checkpoint_results] == [7, 9]
-    donor.release_checkpoint("somebody")
+    source.unpin_checkpoint("somebody")
     assert on_storage(*results) == [False, True, False, True, True]
 
 
-def test_adopted_checkpoint_is_held_until_the_next_own_one(trials):
-    donor, clone = trials.make(num_to_keep=1), trials.make(num_to_keep=1)
-    first = trials.save(donor, 1)
-    clone.adopt_checkpoint(_TrainingResult(first.checkpoint, {}), owner=donor)
-    second = trials.save(donor, 2)
+def test_exploited_checkpoint_is_pinned_until_the_next_own_one(trials):
+    source, clone = trials.make(num_to_keep=1), trials.make(num_to_keep=1)
+    first = trials.save(source, 1)
+    clone.exploit_checkpoint(_TrainingResult(first.checkpoint, {}), source=source)
+    second = trials.save(source, 2)
     assert on_storage(first, second) == [True, True]
     assert clone.checkpoint.path == first.checkpoint.path
     own = trials.save(clone, 1)
@@ -105,48 +105,48 @@ def test_adopted_checkpoint_is_held_until_the_next_own_one(trials):
 
 
 def test_trial_that_is_over_lets_go(trials):
-    donor, clone = trials.make(num_to_keep=1), trials.make()
-    first = trials.save(donor, 1)
-    clone.adopt_checkpoint(_TrainingResult(first.checkpoint, {}), owner=donor)
-    trials.save(donor, 2)
+    source, clone = trials.make(num_to_keep=1), trials.make()
+    first = trials.save(source, 1)
+    clone.exploit_checkpoint(_TrainingResult(first.checkpoint, {}), source=source)
+    trials.save(source, 2)
     # A trial that fails is retried from there.
     clone.set_status("ERROR")
     clone.set_status("PENDING")
     assert on_storage(first) == [True]
-    clone.let_go_of_adopted_checkpoint()
+    clone.unpin_exploited_checkpoint()
     assert on_storage(first) == [False]
 
 
-def test_adopted_checkpoint_is_stored_with_the_experiment(trials):
-    donor, clone = trials.make(), trials.make()
+def test_exploited_checkpoint_is_stored_with_the_experiment(trials):
+    source, clone = trials.make(), trials.make()
     trials.save(clone, 1)
     clone.run_metadata.get_json_state()  # which is cached
-    result = trials.save(donor, 1)
-    clone.adopt_checkpoint(_TrainingResult(result.checkpoint, {}), owner=donor)
+    result = trials.save(source, 1)
+    clone.exploit_checkpoint(_TrainingResult(result.checkpoint, {}), source=source)
     state = clone.run_metadata.get_json_state()
     copy = type(clone.run_metadata).from_json_state(state)
     latest = copy.checkpoint_manager.latest_checkpoint_result
     assert latest.checkpoint.path == result.checkpoint.path
 
 
-def test_adopting_another_one_lets_go_of_the_first(trials):
-    donors = [trials.make(num_to_keep=1) for _ in range(2)]
+def test_exploiting_another_one_unpins_the_first(trials):
+    sources = [trials.make(num_to_keep=1) for _ in range(2)]
     clone = trials.make()
-    first = trials.save(donors[0], 1)
-    clone.adopt_checkpoint(_TrainingResult(first.checkpoint, {}), owner=donors[0])
-    trials.save(donors[0], 2)
-    other = trials.save(donors[1], 1)
-    clone.adopt_checkpoint(_TrainingResult(other.checkpoint, {}), owner=donors[1])
+    first = trials.save(sources[0], 1)
+    clone.exploit_checkpoint(_TrainingResult(first.checkpoint, {}), source=sources[0])
+    trials.save(sources[0], 2)
+    other = trials.save(sources[1], 1)
+    clone.exploit_checkpoint(_TrainingResult(other.checkpoint, {}), source=sources[1])
     assert on_storage(first, other) == [False, True]
 
 
-def test_holds_are_not_stored_with_the_experiment(trials):
-    donor = trials.make(num_to_keep=1)
-    result = trials.save(donor, 1)
-    donor.hold_checkpoint(result.checkpoint, holder="somebody")
-    manager = donor.run_metadata.checkpoint_manager
+def test_pins_are_not_stored_with_the_experiment(trials):
+    source = trials.make(num_to_keep=1)
+    result = trials.save(source, 1)
+    source.pin_checkpoint(result.checkpoint, pinned_by="somebody")
+    manager = source.run_metadata.checkpoint_manager
     assert type(manager) is _CheckpointManager
-    assert "somebody" not in donor.run_metadata.get_json_state()
+    assert "somebody" not in source.run_metadata.get_json_state()
 
 
 @pytest.mark.fixes("moved-clone")
@@ -167,16 +167,16 @@ def test_moved_experiment(new):
     trial = Trial("stub", stub=True)
     trial.storage = storage("/old/exp")
     own = _TrainingResult(Checkpoint("/old/exp/clone/checkpoint_000000"), {})
-    donors = _TrainingResult(Checkpoint("/old/exp/donor/checkpoint_000003"), {})
+    sources = _TrainingResult(Checkpoint("/old/exp/source/checkpoint_000003"), {})
     manager = trial.run_metadata.checkpoint_manager
     manager.register_checkpoint(own)
     trial.set_storage(storage(f"/{new}"))
     assert own.checkpoint.path == f"/{new}/clone/checkpoint_000000"
 
     trial.storage = storage("/old/exp")
-    manager._latest_checkpoint_result = donors
+    manager._latest_checkpoint_result = sources
     trial.set_storage(storage(f"/{new}"))
-    assert trial.checkpoint.path == f"/{new}/donor/checkpoint_000003"
+    assert trial.checkpoint.path == f"/{new}/source/checkpoint_000003"
 
 
 if __name__ == "__main__":
