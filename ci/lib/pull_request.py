@@ -92,7 +92,7 @@ def upstream_message(text):
     """
     subject, _, body = text.partition("\n")
     part, colon, rest = subject.partition(": ")
-    if colon:
+    if colon and not subject.startswith("["):
         subject = f"[{part}] {rest[:1].upper()}{rest[1:]}"
     issues = re.findall(r"^Bug: \S*/issues/(\d+)", body, re.MULTILINE)
     body = re.sub(r"^(Bug|Forwarded|Origin): .*\n?", "", body, flags=re.MULTILINE)
