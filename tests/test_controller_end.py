@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import types
 from collections import Counter
 
 import pyarrow.fs
@@ -307,10 +308,12 @@ def test_trials_that_were_never_seen_are_counted(kwargs, reason, tmp_path):
     cluster.run(max_events=100)
     said = cluster.controller.describe_what_is_left()
     waiting = sum(not trial.run_metadata.start_time for trial in cluster.trials)
+    stopped = len(cluster.controller._stopped_run.statuses) - waiting
     undrawn = NUM_SAMPLES - len(cluster.trials)
-    assert waiting and undrawn
+    assert waiting and undrawn and stopped
     assert said.startswith(f"The run was ended by {reason}: ")
     assert f"{len(cluster.trials) - waiting} of 8 trial(s) have started" in said
+    assert f"{stopped} trial(s) were stopped before their end" in said
     assert f"{waiting} trial(s) were pending and have never started" in said
     assert f"{undrawn} trial(s) were never suggested" in said
 
@@ -322,13 +325,29 @@ def test_nothing_is_said_of_a_run_that_is_complete(tmp_path):
     assert cluster.controller.describe_what_is_left() is None
 
 
-def test_endless_search_has_no_number_of_trials():
-    from ray.tune.execution.stopped_run import describe_what_is_left
+def _say_what_is_left(started, total_samples):
+    from ray.tune.execution.stopped_run import StoppedRun, describe_what_is_left
 
-    waiting = type("Waiting", (), {"has_started": False})
-    said = describe_what_is_left([waiting] * 3, sys.maxsize, "a request")
+    trials = [
+        types.SimpleNamespace(trial_id=str(number), has_started=has_started)
+        for number, has_started in enumerate(started)
+    ]
+    statuses = {trial.trial_id: "PENDING" for trial in trials}
+    return describe_what_is_left(
+        trials, total_samples, StoppedRun("a request", statuses)
+    )
+
+
+def test_endless_search_has_no_number_of_trials():
+    said = _say_what_is_left([False] * 3, sys.maxsize)
     assert "0 trial(s) have started; 3 trial(s) were pending" in said
     assert "suggested" not in said
+
+
+def test_trials_that_have_all_started_are_counted_as_stopped():
+    said = _say_what_is_left([True] * 3, 3)
+    assert "3 of 3 trial(s) have started; 3 trial(s) were stopped before" in said
+    assert "never" not in said
 
 
 def test_stoppers_are_told_apart_by_what_they_were_given():

@@ -676,7 +676,8 @@ def test_moved_experiment_is_restored(scheduler):
 
 
 @pytest.mark.fixes("moved-experiment")
-def test_new_trials_follow_an_experiment_that_was_moved():
+def test_new_trials_follow_an_experiment_that_was_moved(monkeypatch):
+    monkeypatch.setenv("TUNE_MAX_PENDING_TRIALS_PG", "2")
     cluster = VirtualCluster(
         Experiment(FIFOScheduler, num_samples=30, stop={"training_iteration": 2}),
         Cluster(slots=1),

@@ -147,30 +147,34 @@ def describe_stopper(stopper: Stopper) -> str:
 
 
 def describe_what_is_left(
-    trials: List[Trial], total_samples: int, reason: str
+    trials: List[Trial], total_samples: int, stopped: StoppedRun
 ) -> Optional[str]:
-    """Say what was never tried in a run that was stopped.
+    """Say what was not tried to its end in a run that was stopped.
 
     Args:
         trials: All trials.
         total_samples: How many trials there were to be.
-        reason: Why the run was stopped, as a part of a sentence.
+        stopped: How the run stood when it was stopped.
 
     Returns:
-        A text, None if all trials have been started.
+        A text, None if all trials were complete.
     """
-    num_waiting = sum(not trial.has_started for trial in trials)
+    waiting = {trial.trial_id for trial in trials if not trial.has_started}
+    unfinished = set(stopped.statuses) - waiting
     is_endless = total_samples >= sys.maxsize
     num_undrawn = 0 if is_endless else max(0, total_samples - len(trials))
-    if not num_waiting and not num_undrawn:
-        return None
     left = []
-    if num_waiting:
-        left.append(f"{num_waiting} trial(s) were pending and have never started")
+    if unfinished:
+        left.append(f"{len(unfinished)} trial(s) were stopped before their end")
+    if waiting:
+        left.append(f"{len(waiting)} trial(s) were pending and have never started")
     if num_undrawn:
         left.append(f"{num_undrawn} trial(s) were never suggested")
+    if not left:
+        return None
     total = "" if is_endless else f" of {max(total_samples, len(trials))}"
     return (
-        f"The run was ended by {reason}: {len(trials) - num_waiting}{total} trial(s) "
-        f"have started; {' and '.join(left)}. A run that is restored goes on with them."
+        f"The run was ended by {stopped.reason}: {len(trials) - len(waiting)}{total} "
+        f"trial(s) have started; {', '.join(left)}. A run that is restored goes on "
+        f"with them."
     )
