@@ -115,7 +115,7 @@ class Controller:
         first = ladder.brackets[0].rungs
         self.referee = Referee(
             self,
-            lambda trial: ladder._climbers[trial.trial_id].bracket,
+            lambda trial: ladder.bracket_of(trial.trial_id),
             first[0].milestone if first else ladder.max_t,
             ladder.max_t,
             first[0].reduction_factor if first else 2,
@@ -204,7 +204,7 @@ class Controller:
             self.referee.reported(trial, t, score)
         if t >= self.ends.get(i, math.inf):
             if self.referee:
-                self.referee.ended_by_itself(trial, score)
+                self.referee.ended_on_its_own(trial, score)
             self.stop_trial(trial)
             return "COMPLETE"
         decision = self.scheduler.on_trial_result(self, trial, dict(result))
@@ -311,9 +311,9 @@ class Referee:
         self.records = {}  # (bracket, milestone) -> {trial: score}, in order
         self.promoted = {}  # (bracket, milestone) -> trials
         self.retired = set()  # (trial, milestone): was stopped or failed while waiting
-        self.finished = set()  # got to max_t
+        self.finished = set()  # reached max_t
         self.complete_at = -math.inf
-        self.by_itself = set()
+        self.on_its_own = set()
         self.stopped = []
         self.checks = Counter()
 
@@ -357,8 +357,8 @@ class Referee:
                 self.gone_on(trial, level).add(trial)
         return is_new
 
-    def ended_by_itself(self, trial, score):
-        self.by_itself.add(trial)
+    def ended_on_its_own(self, trial, score):
+        self.on_its_own.add(trial)
         if not is_nan(score) and self.level(trial):
             self.complete_at = max(self.complete_at, self.level(trial))
 
@@ -408,7 +408,7 @@ class Referee:
         level = pick(self.level(t) for t in promotable)
         return min((t for t in promotable if self.level(t) == level), key=self.sort_key)
 
-    def survivor(self, reporting=None):
+    def fallback(self, reporting=None):
         paused = self.paused(reporting)
         busy = any(
             t.status in (Trial.RUNNING, Trial.PENDING)
@@ -425,7 +425,7 @@ class Referee:
 
     def expected_next(self, reporting=None):
         """What would run next in a free slot: a trial, "new", or None."""
-        deferred = self.controller.scheduler._is_deferred(self.controller)
+        deferred = self.controller.scheduler._is_deferred()
         new = any(t.status == Trial.PENDING for t in self.controller.trials) or (
             # A reporting trial cannot know whether the searcher has one.
             reporting and not self.controller.search_alg.is_finished()
@@ -435,7 +435,7 @@ class Referee:
         trial = self.next_by_rule(deferred, reporting)
         if trial is None and new:
             return "new"
-        return trial or self.survivor(reporting)
+        return trial or self.fallback(reporting)
 
     def decided(self, trial, time, decision):
         level = self.level(trial)
@@ -448,7 +448,7 @@ class Referee:
             # Or it has fallen behind for good on its way back to its rung.
             assert decision == CONTINUE or decision == STOP and self.is_lost(trial)
         elif decision == STOP:
-            assert self.is_lost(trial, trial)
+            assert self.is_lost(trial)
             self.retired.add((trial, level))
             self.checks["stop"] += 1
         else:
@@ -489,7 +489,7 @@ class Referee:
             self.retired.add((trial, level))
 
     def num_below(self, trial, level):
-        """How many may still come to a rung, and how many of them for sure."""
+        """How many that have been added may still come to a rung."""
         mates = [
             t
             for t in self.controller.trials
@@ -497,56 +497,43 @@ class Referee:
             and self.level(t) < level
             and not t.is_finished()
         ]
-        moving = [t for t in mates if t.status != Trial.PAUSED]
-        waiting = [t for t in mates if t.status == Trial.PAUSED and self.waits(t)]
-        promotable = [t for t in waiting if self.is_promotable(t)]
-        return len(moving) + len(waiting), len(moving) + len(promotable)
+        return sum(t.status != Trial.PAUSED or self.waits(t) for t in mates)
 
-    def is_lost(self, trial, reporting=None):
+    def is_lost(self, trial):
         """Whether nothing can come of a trial that waits."""
         level = self.level(trial)
         rung, ranking = self.rung(trial, level), self.ranking(trial, level)
         nan = is_nan(rung[trial])
-        may_come, will_move = self.num_below(trial, level)
         search = self.controller.search_alg
-        if 0 < search.total_samples < sys.maxsize:
-            unborn = 0 if search.is_finished() else search.left
-            most = len(rung) + may_come + unborn
-            limit = floor_of(most, self.eta) + self.reserve(level)
-            if nan or ranking.index(trial) >= limit:
-                return True
-        if nan and not any(
-            t.status in (Trial.RUNNING, Trial.PENDING) for t in self.controller.trials
-        ):
-            return True  # Nothing else is left to do, and the searcher waits.
-        if not search.is_finished() or will_move:
-            return False
-        if any(
-            self.is_promotable(t)
-            for t in rung
-            if t is not reporting and self.level(t) == level
-        ):
-            return False
-        if level < self.complete_at or nan:
-            return True
-        limit = floor_of(len(rung), self.eta) + self.reserve(level)
-        return ranking.index(trial) >= limit
+        if search.is_finished():
+            remaining = 0
+        elif 0 < search.total_samples < sys.maxsize:
+            remaining = search.left
+        else:
+            # A searcher may wait for results that only numbers can bring.
+            return nan and not any(
+                t.status in (Trial.RUNNING, Trial.PENDING)
+                for t in self.controller.trials
+            )
+        most = len(rung) + self.num_below(trial, level) + remaining
+        limit = floor_of(most, self.eta) + self.reserve(level)
+        return nan or ranking.index(trial) >= limit
 
     def reserve(self, level):
         if level < self.complete_at:
             return 0
         reserve = self.controller.scheduler._ladder.reserve
-        return 1 if level == self.complete_at else reserve
+        return min(1, reserve) if level == self.complete_at else reserve
 
     def at_the_end(self):
         if self.complete_at == math.inf:
             return
-        # Nobody got to max_t: there must be a good reason for each.
+        # Nobody reached max_t: there must be a good reason for each.
         for trial in self.controller.trials:
             level = self.level(trial)
             assert (
                 trial.status == Trial.ERROR
-                or trial in self.by_itself
+                or trial in self.on_its_own
                 or level == 0
                 or is_nan(self.rung(trial, level)[trial])
                 or (trial, level) in self.retired

@@ -113,7 +113,7 @@ def check_starts(
         wrong = None
         active = [t for t, s in status.items() if s in ("PENDING", "RUNNING")]
         if not allowed:
-            # The survivor runs when nothing else is left to do.
+            # A fallback runs when nothing else is left to do.
             if set(active) - {trial}:
                 wrong = f"trial {trial} is not promotable at {milestone}"
         elif order[0] != milestone:

@@ -1,4 +1,4 @@
-"""ASHAv2 keeps enough trials in reserve that one gets to max_t, whichever fail."""
+"""ASHAv2 keeps enough trials in reserve that one reaches max_t, whichever fail."""
 
 import itertools
 import random
@@ -18,7 +18,7 @@ from virtual_cluster import (
 
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAv2
-from ray.tune.schedulers._asha_rungs import RESERVE
+from ray.tune.schedulers._asha_ladder import RESERVE
 
 MAX_T = 9
 
@@ -159,7 +159,7 @@ def test_reserve_goes_when_a_trial_is_complete():
     controller = Controller(scheduler, total=9)
     controller.fill()
     controller.start_all()
-    while not scheduler._ladder.num_finished:
+    while not scheduler._ladder.num_reached_max_t:
         assert Trial.TERMINATED not in controller.statuses()
         controller.report(controller.running[0])
         controller.start_all()
@@ -187,7 +187,7 @@ def test_no_fallback_where_trials_end_before(ends_at):
 
 
 def test_one_that_ends_early_does_not_end_the_search():
-    # It ends by itself at the first epoch after its promotion, and others fail there.
+    # It ends on its own at the first epoch after its promotion, and others fail there.
     controller = Controller(
         asha(max_t=MAX_T), total=9, ends={8: 2}, fails={(7, 2): 1, (6, 2): 1}
     ).run()

@@ -19,6 +19,7 @@ from virtual_cluster.workloads.names import checkpoints, lengths
 
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAv2
+from ray.tune.schedulers._asha_ladder import TrialState
 
 EIGHT = [{"x": x / 8} for x in (3, 1, 4, 0, 5, 2, 6, 7)]
 
@@ -148,7 +149,7 @@ def caught(scheduler, **kwargs):
 @pytest.mark.parametrize("slots", [2, 8])
 def test_notices_that_the_worst_is_promoted(promotion, slots):
     class Worst(ASHAv2):
-        def _sweep(self, tune_controller, reporting=None):
+        def _stop_unpromotable(self, tune_controller):
             pass  # Else none that is worse would be left.
 
         def choose_trial_to_run(self, tune_controller):
@@ -216,8 +217,9 @@ def test_notices_a_place_of_a_trial_that_has_ended_by_itself(slots):
         return 1 if config["x"] > 0.5 else None
 
     class Forgetful(ASHAv2):
-        def _let_go(self, trial_id, by_itself=False):
-            super()._let_go(trial_id)
+        def on_trial_complete(self, tune_controller, trial, result):
+            self._ladder.record(trial.trial_id, *self._read(trial, result))
+            self._end(trial.trial_id)
 
     caught(Forgetful, slots=slots, trainable=ClassTrainable(rising, length=length))
 
@@ -227,7 +229,7 @@ def test_notices_a_second_promotion():
         def on_trial_result(self, tune_controller, trial, result):
             decision = super().on_trial_result(tune_controller, trial, result)
             if decision == "CONTINUE" and result["training_iteration"] == 3:
-                self._saving.add(trial.trial_id)
+                self._ladder.move(trial.trial_id, TrialState.SAVING)
                 return "PAUSE"
             return decision
 

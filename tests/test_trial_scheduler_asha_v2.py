@@ -254,7 +254,7 @@ def test_the_next_to_run_in_deferred_order():
     assert controller.statuses() == [Trial.PAUSED, Trial.PAUSED, Trial.RUNNING]
 
 
-def test_survivor_goes_on_in_place():
+def test_fallback_goes_on_in_place():
     controller = Controller(asha(), total=1)
     (trial,) = start_trials(controller)
     for t in range(1, 81):
@@ -266,7 +266,7 @@ def test_survivor_goes_on_in_place():
 @pytest.mark.parametrize("promotion", ["deferred", "eager"])
 @pytest.mark.parametrize("max_t", [81, 100, 2, 1])
 @pytest.mark.parametrize("eta", [2, 3, 2.5])
-def test_someone_gets_to_max_t(slots, promotion, max_t, eta):
+def test_someone_reaches_max_t(slots, promotion, max_t, eta):
     for total in range(1, 12):
         scheduler = asha(promotion=promotion, max_t=max_t, reduction_factor=eta)
         rng = random.Random(total)
@@ -402,7 +402,7 @@ def test_brackets_are_kept_by_a_retry_and_drawn_as_stock_does():
     np.random.set_state(state)
     for trial in trials:
         ours.on_trial_add(controller, trial)
-    drawn = [ours._ladder._climbers[t.trial_id].bracket for t in trials]
+    drawn = [ours._ladder.bracket_of(t.trial_id) for t in trials]
     assert drawn == [
         theirs._brackets.index(theirs._trial_info[t.trial_id]) for t in trials
     ]
@@ -410,7 +410,7 @@ def test_brackets_are_kept_by_a_retry_and_drawn_as_stock_does():
     for trial in trials:
         ours.on_trial_error(controller, trial)
         ours.on_trial_add(controller, trial)
-    assert drawn == [ours._ladder._climbers[t.trial_id].bracket for t in trials]
+    assert drawn == [ours._ladder.bracket_of(t.trial_id) for t in trials]
 
 
 def test_a_bracket_without_rungs_runs_to_max_t():
@@ -447,7 +447,7 @@ def test_nan_is_never_promoted(bad):
     assert controller.report(trials[5], value=-1e9) == CONTINUE
 
 
-def test_only_nan_ends_without_a_survivor():
+def test_only_nan_ends_without_a_fallback():
     controller = Controller(asha(), lambda i, t: NAN, total=5).run()
     assert max(controller.reached()) == 1
 
@@ -499,10 +499,10 @@ def test_a_metric_that_is_no_number_ranks_as_nan(caplog):
     assert controller.report(c, value=np.float32(1)) == CONTINUE
 
 
-# Hopeless, the end of a rung, the survivor.
+# Unpromotable trials, the reserve, fallback promotions.
 
 
-def test_hopeless_trials_are_stopped_at_once():
+def test_unpromotable_trials_are_stopped_at_once():
     scheduler = asha(reserve=0)
     controller = Controller(scheduler, total=9, slots=1)
     trials = start_trials(controller, 9)
@@ -515,7 +515,7 @@ def test_hopeless_trials_are_stopped_at_once():
     assert len(controller.search_alg.completed) == 6
 
 
-def test_hopeless_trials_that_wait_are_stopped_when_a_better_one_comes():
+def test_unpromotable_trials_that_wait_are_stopped_when_a_better_one_comes():
     scheduler = asha(reserve=0)
     controller = Controller(scheduler, total=10)
     trials = start_trials(controller, 9)
@@ -524,7 +524,7 @@ def test_hopeless_trials_that_wait_are_stopped_when_a_better_one_comes():
     assert controller.statuses()[:5] == [Trial.TERMINATED] * 2 + [Trial.PAUSED] * 3
 
 
-def test_nothing_is_hopeless_in_a_search_of_unknown_length():
+def test_nothing_is_unpromotable_in_a_search_of_unknown_length():
     scheduler = asha()
     controller = Controller(scheduler, search=Search(50, endless=True), prefetch=20)
     trials = start_trials(controller, 20)
@@ -532,7 +532,7 @@ def test_nothing_is_hopeless_in_a_search_of_unknown_length():
         assert controller.report(trial, value=-float(i)) == PAUSE
 
 
-def test_hopeless_waits_for_the_save():
+def test_unpromotable_waits_for_the_save():
     scheduler = asha(reserve=0)
     controller = Controller(scheduler, total=3)
     a, b, c = start_trials(controller)
@@ -546,7 +546,7 @@ def test_hopeless_waits_for_the_save():
     assert a.status == Trial.TERMINATED and controller.stops[a.trial_id] == 1
 
 
-def test_hopeless_no_more_beyond_the_next_milestone():
+def test_unpromotable_no_more_beyond_the_next_milestone():
     scheduler = asha(reserve=0)
     controller = Controller(scheduler, total=3)
     a, b, c = start_trials(controller)
@@ -580,52 +580,50 @@ def test_the_end_of_a_rung_stops_those_that_wait():
     assert controller.statuses()[2:6] == [Trial.PAUSED] * 4, "more may come"
     controller.search_alg.left = 0
     assert scheduler.choose_trial_to_run(controller) is None
-    # The third is kept until someone has got to max_t.
+    # The third is kept until someone has reached max_t.
     assert controller.statuses()[2:6] == [Trial.PAUSED] + [Trial.TERMINATED] * 3
     controller.report(trials[1], t=81)
     assert scheduler.choose_trial_to_run(controller) is None
     assert trials[2].status == Trial.TERMINATED
 
 
-@pytest.mark.parametrize("status", [Trial.PENDING, Trial.RUNNING, Trial.PAUSED])
-def test_an_unfinished_trial_below_holds_a_rung_open(status):
-    controller = unknown_length(5)
+def five_and_one_late(**kwargs):
+    """Five trials wait for a sixth one, by which two can be promoted, not one."""
+    controller = unknown_length(6, reserve=0, **kwargs)
     trials = start_trials(controller)
-    for i, trial in enumerate(trials[:4]):
+    for i, trial in enumerate(trials[:5]):
         controller.report(trial, value=-float(i))
-    late = trials[4]
+    return controller, trials
+
+
+def who_waits(controller, first, last):
+    controller.scheduler.choose_trial_to_run(controller)
+    return [t.status == Trial.PAUSED for t in controller.trials[first:last]]
+
+
+@pytest.mark.parametrize("status", [Trial.PENDING, Trial.RUNNING, Trial.PAUSED])
+def test_an_unfinished_trial_below_may_come(status):
+    controller, trials = five_and_one_late()
+    late = trials[5]
     late.set_status(status)
-    scheduler = controller.scheduler
     if status == Trial.PAUSED:  # by somebody else
-        assert scheduler.choose_trial_to_run(controller) is late
-    scheduler.choose_trial_to_run(controller)
-    assert controller.statuses()[1:4] == [Trial.PAUSED] * 3
+        assert controller.scheduler.choose_trial_to_run(controller) is late
+    assert who_waits(controller, 0, 5) == [True, True, False, False, False]
     late.set_status(Trial.RUNNING)
     controller.stop_trial(late)  # from outside
-    scheduler.choose_trial_to_run(controller)
-    controller.start(trials[0])
-    scheduler.choose_trial_to_run(controller)
-    assert controller.statuses()[1:4] == [Trial.PAUSED] + [Trial.TERMINATED] * 2
+    assert who_waits(controller, 0, 5) == [True, False, False, False, False]
 
 
-def test_a_failure_below_does_not_hold_a_rung_open_but_a_retry_does():
-    controller = unknown_length(5, retries=1)
-    trials = start_trials(controller)
-    for i, trial in enumerate(trials[:4]):
-        controller.report(trial, value=-float(i))
-    scheduler = controller.scheduler
-    assert controller.fail(trials[4]) == "RETRY"
-    scheduler.choose_trial_to_run(controller)
-    assert controller.statuses()[1:4] == [Trial.PAUSED] * 3
-    controller.start(trials[4])
-    assert controller.fail(trials[4]) == "ERROR"
-    assert scheduler.choose_trial_to_run(controller) is trials[0]
-    controller.start(trials[0])
-    scheduler.choose_trial_to_run(controller)
-    assert controller.statuses()[1:4] == [Trial.PAUSED] + [Trial.TERMINATED] * 2
+def test_a_failed_trial_below_comes_only_if_it_is_retried():
+    controller, trials = five_and_one_late(retries=1)
+    assert controller.fail(trials[5]) == "RETRY"
+    assert who_waits(controller, 0, 5) == [True, True, False, False, False]
+    controller.start(trials[5])
+    assert controller.fail(trials[5]) == "ERROR"
+    assert who_waits(controller, 0, 5) == [True, False, False, False, False]
 
 
-def test_survivors_take_turns_until_one_gets_to_max_t():
+def test_fallbacks_take_turns_until_one_reaches_max_t():
     controller = unknown_length(2, reserve=None, fails={(1, 5): 1}).run()
     assert controller.statuses() == [Trial.TERMINATED, Trial.ERROR]
     assert controller.reached() == [81, 4]
@@ -637,7 +635,7 @@ def test_the_next_best_survives_when_the_leader_fails():
     assert max(controller.reached()) == 81
 
 
-def test_no_survivor_once_one_has_got_to_max_t():
+def test_no_fallback_once_one_has_reached_max_t():
     controller = unknown_length(2)
     a, b = start_trials(controller)
     controller.report(a, t=81)
@@ -663,7 +661,7 @@ def test_stop_last_trials_false():
         asha(stop_last_trials=False), total=9, ends=dict.fromkeys(range(9), 100)
     ).run()
     assert max(controller.reached()) == 100
-    assert controller.scheduler._ladder.num_finished == 1
+    assert controller.scheduler._ladder.num_reached_max_t == 1
 
 
 @pytest.mark.parametrize("promotion", ["deferred", "eager"])
@@ -829,6 +827,10 @@ def test_trials_that_were_never_added_do_no_harm():
         controller.run()
     assert scheduler.choose_trial_to_run(controller) is None
     check_sums(scheduler.debug_string(), 3)
+    trial = Trial("__fake", stub=True)
+    trial.set_status(Trial.RUNNING)
+    scheduler.on_trial_result(controller, trial, {"training_iteration": 1, "acc": 1.0})
+    check_sums(scheduler.debug_string(), 4)
 
 
 def test_state_names_trials_by_id(tmp_path):

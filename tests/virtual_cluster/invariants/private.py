@@ -275,8 +275,7 @@ def asha_v2_rules(scheduler) -> AshaV2Rules:
 
 def asha_v2_bracket(scheduler, trial_id: str) -> int:
     """Return the number of the bracket of ``ASHAv2`` that a trial is in."""
-    known = _read(_read(scheduler, "_ladder"), "_climbers")
-    return _read(known[trial_id], "bracket")
+    return _read(_read(scheduler, "_ladder"), "bracket_of")(trial_id)
 
 
 def explored_space(scheduler) -> Tuple[Dict, bool]:
