@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from ray.tune.schedulers._milestones import as_ratio, milestones, share
+from ray.tune.schedulers._milestones import as_ratio, milestones, num_steps, share
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,23 @@ def test_milestones_are_all_below_max_t(grace, eta, max_t):
     for k, milestone in enumerate(at):
         assert milestone == pytest.approx(grace * eta**k, rel=1e-9)
     assert grace * eta ** len(at) >= max_t * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    "start, end, factor, steps",
+    [
+        (1, 243, 3, 5),  # log(243) / log(3) is 4.999...
+        (1, 1000, 10, 3),  # log(1000) / log(10) is 2.999...
+        (1, 999, 10, 2),
+        (10, 1000, 10, 2),
+        (0.1, 0.3, 3, 1),  # 0.1 * 3 is more than 0.3
+        (1, 1.21, 1.1, 2),
+        (1, 0.5, 3, 0),
+        (2, 2, 3, 0),
+    ],
+)
+def test_steps_are_counted_exactly(start, end, factor, steps):
+    assert num_steps(start, end, factor) == steps
 
 
 def test_too_many_milestones():

@@ -18,10 +18,12 @@ from typing import (
     Sequence,
     Set,
     Tuple,
-    Union,
 )
 
-Number = Union[int, float]
+from ray.tune.schedulers._milestones import Number, as_ratio, num_steps, share
+
+# Below that, a bracket would have millions of rungs.
+_LEAST_FACTOR = 1 + Fraction(1, 10**6)
 
 
 class Rung(NamedTuple):
@@ -29,14 +31,6 @@ class Rung(NamedTuple):
 
     size: int
     milestone: Number
-
-
-def _exact(number: Number) -> Fraction:
-    # The number as it was written (1.1 is 11/10), so that no size or milestone is off
-    # by one because of a rounded power or logarithm.
-    if isinstance(number, int):
-        return Fraction(number)
-    return Fraction(float(number)).limit_denominator(10**6)
 
 
 def validate(max_t: Number, reduction_factor: Number) -> None:
@@ -51,7 +45,10 @@ def validate(max_t: Number, reduction_factor: Number) -> None:
     """
     if not max_t > 0 or not math.isfinite(max_t):
         raise ValueError(f"`max_t` must be a positive number, got {max_t}.")
-    if not math.isfinite(reduction_factor) or _exact(reduction_factor) <= 1:
+    if (
+        not math.isfinite(reduction_factor)
+        or as_ratio(reduction_factor) < _LEAST_FACTOR
+    ):
         raise ValueError(
             "`reduction_factor` must be greater than 1 (by a millionth at least): a "
             "rung keeps one trial in `reduction_factor`. "
@@ -70,15 +67,7 @@ def max_halvings(max_t: Number, reduction_factor: Number) -> int:
     Returns:
         The largest ``s`` with ``eta**s <= max_t``, and 0 for a ``max_t`` below one.
     """
-    eta, limit = _exact(reduction_factor), _exact(max_t)
-    halvings, power = 0, eta.numerator
-    bound = limit.numerator * eta.denominator
-    power *= limit.denominator
-    while power <= bound:
-        halvings += 1
-        power *= eta.numerator
-        bound *= eta.denominator
-    return halvings
+    return num_steps(1, max_t, reduction_factor)
 
 
 def num_configurations(max_t: Number, reduction_factor: Number, s: int) -> int:
@@ -92,8 +81,8 @@ def num_configurations(max_t: Number, reduction_factor: Number, s: int) -> int:
     Returns:
         ``ceil((s_max + 1) / (s + 1) * eta**s)``.
     """
-    share = Fraction(max_halvings(max_t, reduction_factor) + 1, s + 1)
-    return math.ceil(share * _exact(reduction_factor) ** s)
+    times = Fraction(max_halvings(max_t, reduction_factor) + 1, s + 1)
+    return math.ceil(times * as_ratio(reduction_factor) ** s)
 
 
 def paper_rungs(max_t: Number, reduction_factor: Number, s: int) -> List[Rung]:
@@ -108,10 +97,10 @@ def paper_rungs(max_t: Number, reduction_factor: Number, s: int) -> List[Rung]:
         ``s + 1`` rungs of ``floor(n * eta**-i)`` trials, trained for
         ``max_t * eta**(i - s)`` units of time each, not rounded.
     """
-    eta, end = _exact(reduction_factor), _exact(max_t)
+    eta, end = as_ratio(reduction_factor), as_ratio(max_t)
     size = num_configurations(max_t, reduction_factor, s)
     return [
-        Rung(math.floor(size / eta**i), float(end / eta ** (s - i)))
+        Rung(share(size, eta**i), float(end / eta ** (s - i)))
         for i in range(s + 1)
     ]
 
@@ -134,7 +123,7 @@ def bracket_rungs(max_t: Number, reduction_factor: Number, s: int) -> List[Rung]
         The rungs, from the first to the one at ``max_t``. There are none if the first
         milestone would be less than one unit: then there is no such bracket.
     """
-    eta, end = _exact(reduction_factor), _exact(max_t)
+    eta, end = as_ratio(reduction_factor), as_ratio(max_t)
     size = num_configurations(max_t, reduction_factor, s)
     # From the end to the start, in whole numbers: a power is one product away from
     # the one before, and floor(end / eta**k) is exact.

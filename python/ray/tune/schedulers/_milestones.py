@@ -6,6 +6,7 @@ are computed from that in integers, and milestones by multiplication, in decimal
 
 - ``as_ratio(number)``: the ratio that a number was meant to be.
 - ``share(count, ratio)``: ``floor(count / ratio)``, exact.
+- ``num_steps(start, end, factor)``: the logarithm, rounded down, exact.
 - ``milestones(grace_period, max_t, reduction_factor)``: those of one bracket.
 
 Pure code: it knows nothing of trials, of the controller or of Ray.
@@ -45,6 +46,29 @@ def as_ratio(number: Number) -> Fraction:
 def share(count: int, ratio: Fraction) -> int:
     """Return ``floor(count / ratio)``: how many of ``count`` one in ``ratio`` are."""
     return count * ratio.denominator // ratio.numerator
+
+
+def num_steps(start: Number, end: Number, factor: Number) -> int:
+    """Return the largest ``k`` with ``start * factor**k <= end``.
+
+    Args:
+        start: A positive number.
+        end: A finite number.
+        factor: A number greater than one.
+
+    Returns:
+        The number of steps, and 0 if ``end`` is less than ``start``.
+    """
+    ratio, limit = as_ratio(factor), as_ratio(end) / as_ratio(start)
+    # In integers, which are multiplied faster than ratios.
+    power = ratio.numerator * limit.denominator
+    bound = limit.numerator * ratio.denominator
+    steps = 0
+    while power <= bound:
+        steps += 1
+        power *= ratio.numerator
+        bound *= ratio.denominator
+    return steps
 
 
 def milestones(
