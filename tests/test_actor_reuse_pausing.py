@@ -255,7 +255,7 @@ def test_actors_left_idle_are_stopped_at_the_end():
 
 def die_when_idle(cluster, trial):
     """Kill the actor that a paused trial has left behind."""
-    tracked_actor = cluster.controller._slots.paused_actors.get(trial)
+    tracked_actor = cluster.controller._idle_actors.paused_actors.get(trial)
     manager = cluster.controller._actor_manager
     actor, _ = manager._live_actors_to_ray_actors_resources[tracked_actor]
     cluster.runtime.kill(actor, "node is down")
@@ -492,9 +492,9 @@ def test_hint_at_actor_reuse(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("reuse_actors", [False, True])
 def test_hint_at_actor_reuse_is_given_once(reuse_actors, caplog, monkeypatch):
-    from ray.tune.execution import trial_slots
+    from ray.tune.execution import pause_advice
 
-    monkeypatch.setattr(trial_slots, "get_reuse_hint", lambda *args: "A hint.")
+    monkeypatch.setattr(pause_advice, "get_reuse_hint", lambda *args: "A hint.")
     VirtualCluster(
         Experiment(waves({1, 2}, max_t=3), num_samples=3, reuse_actors=reuse_actors)
     ).run(max_events=500)

@@ -44,7 +44,7 @@ from virtual_cluster.workloads.searchers import HEBOStandIn, RandomSearcher
 from ray.train._internal import session
 from ray.tune import CheckpointConfig
 from ray.tune.execution import tune_controller
-from ray.tune.execution.trial_slots import TrialSlots
+from ray.tune.execution.idle_actors import IdleActors
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 from ray.tune.logger import JsonLoggerCallback
@@ -520,7 +520,7 @@ def actors_are_not_kept(monkeypatch):
 
 @control("failure-not-its-own")
 def trial_is_given_a_dead_actor(monkeypatch):
-    monkeypatch.setattr(TrialSlots, "has_lost_idle_actor", lambda *_: False)
+    monkeypatch.setattr(IdleActors, "on_task_failed", lambda *_: False)
 
     def choose(controller):
         # Nobody, for as long as the nodes are there.

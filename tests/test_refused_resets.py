@@ -318,11 +318,11 @@ def test_checkpoints_that_were_asked_for_are_an_error_where_there_can_be_none():
 
 
 def test_checkpoint_that_cannot_be_loaded_is_not_restored(monkeypatch):
-    from ray.tune.execution import trial_slots
+    from ray.tune.execution import trainable_support
     from ray.tune.execution.trainable_support import TrainableSupport
 
     monkeypatch.setattr(
-        trial_slots,
+        trainable_support,
         "get_trainable_support",
         lambda cls: TrainableSupport(reset=True, save=True, load=False),
     )

@@ -1,11 +1,12 @@
 """Says what a trainable class implements, before any actor of it has started."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Dict
 
 from ray.tune.trainable import Trainable
 
 if TYPE_CHECKING:
+    from ray.tune.experiment import Trial
     from ray.tune.schedulers import TrialScheduler
 
 
@@ -56,6 +57,24 @@ def get_trainable_support(trainable_cls: Any) -> TrainableSupport:
         save=implements("save", "save_checkpoint"),
         load=implements("restore", "load_checkpoint"),
     )
+
+
+class TrainableSupports:
+    """What the trainables of an experiment implement; each is looked at once."""
+
+    def __init__(self):
+        self._by_name: Dict[str, TrainableSupport] = {}
+
+    def get(self, trial: "Trial") -> TrainableSupport:
+        """Return what the trainable of a trial implements.
+
+        Args:
+            trial: Any trial.
+        """
+        name = trial.trainable_name
+        if name not in self._by_name:
+            self._by_name[name] = get_trainable_support(trial.get_trainable_cls())
+        return self._by_name[name]
 
 
 def does_pause(scheduler: "TrialScheduler") -> bool:

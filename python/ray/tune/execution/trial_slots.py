@@ -1,38 +1,39 @@
 """Decides which trial gets a slot, i.e. the resources that one trial needs."""
 
 import itertools
-import logging
-from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Dict, Iterator, Optional, Set
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    Collection,
+    Container,
+    Dict,
+    Iterable,
+    Iterator,
+    Optional,
+)
 
 from ray.air.execution import ResourceRequest
 from ray.air.execution._internal import TrackedActor
-from ray.exceptions import RayActorError
-from ray.tune.execution.actor_reuse import (
-    ResetRecord,
-    describe_missing_reset,
-    describe_refused_reset,
-    get_reuse_hint,
+from ray.tune.execution.slot_admission import (
+    Admission,
+    Claim,
+    ResumedTrials,
+    Supply,
+    admit,
+    choose_for_idle_actor,
+    choose_to_withdraw,
+    count_spare,
+    is_below,
+    starts_at_once,
 )
-from ray.tune.execution.paused_actors import PausedActors
-from ray.tune.execution.trainable_support import (
-    TrainableSupport,
-    describe_missing_checkpoints,
-    does_pause,
-    get_trainable_support,
-)
+from ray.tune.execution.slot_reservations import SlotReservations
 from ray.tune.experiment import Trial
-from ray.tune.search.pausing import (
-    get_concurrency_limit,
-    notify_trial_pause,
-    notify_trial_resume,
-)
-from ray.tune.utils import warn_if_slow
+from ray.tune.search.pausing import get_concurrency_limit
 
 if TYPE_CHECKING:
-    from ray.tune.execution.tune_controller import TuneController
-
-logger = logging.getLogger(__name__)
+    from ray.air.execution._internal import RayActorManager
+    from ray.tune.execution.idle_actors import IdleActors
+    from ray.tune.search import SearchAlgorithm
 
 
 class TrialSlots:
@@ -43,118 +44,116 @@ class TrialSlots:
     nobody has asked for, it is asked once more than that: if it would resume a trial,
     resources of that shape are reserved, and it chooses again when they are ready.
 
+    What is decided is decided by :mod:`ray.tune.execution.slot_admission`; this looks
+    up what that has to know, and carries it out.
+
     Args:
-        controller: Controller of the experiment.
+        get_manager: Returns the manager of the actors.
+        trial_to_actor: The actors that trials have or have asked for, in the order in
+            which they did.
+        staged_trials: The trials that count as asking for an actor.
+        pending_by_request: The pending trials, by the resources that they want.
+        idle_actors: The actors that no trial uses.
+        search_alg: The search algorithm, which limits how many trials run at once.
+        get_total_resources: Returns what the cluster has, for all we know.
+        choose_trial_to_run: Asks the scheduler for its choice.
+        on_resources_ready: Called when resources are ready, before an actor gets them.
+        withdraw: Takes back the request of a trial for an actor; it stays pending.
     """
 
-    def __init__(self, controller: "TuneController"):
-        self._controller = controller
-        self._attached_to = None
-        self._paused_requests: Dict[Trial, ResourceRequest] = {}
-        self._num_paused: Counter = Counter()
-        # Trials that were resumed and have not started, in the order of the choices.
-        self._resumed: Dict[Trial, None] = {}
-        # Trials on an actor that was idle, and has not been heard of since.
-        self._on_idle_actor: Set[Trial] = set()
-        # Pending trials that no idle actor will do for.
-        self._need_new_actor: Set[Trial] = set()
-        # By the name of the trainable.
-        self._reset_records: Dict[str, ResetRecord] = defaultdict(ResetRecord)
-        self._support: Dict[str, TrainableSupport] = {}
-        self._hinted = False
-        self.paused_actors = PausedActors()
+    def __init__(
+        self,
+        *,
+        get_manager: Callable[[], "RayActorManager"],
+        trial_to_actor: Dict[Trial, TrackedActor],
+        staged_trials: Container[Trial],
+        pending_by_request: Dict[ResourceRequest, Collection[Trial]],
+        idle_actors: "IdleActors",
+        search_alg: "SearchAlgorithm",
+        get_total_resources: Callable[[], Dict[str, float]],
+        choose_trial_to_run: Callable[[], Optional[Trial]],
+        on_resources_ready: Callable[[ResourceRequest], None],
+        withdraw: Callable[[Trial], None],
+    ):
+        self._get_manager = get_manager
+        self._trial_to_actor = trial_to_actor
+        self._staged_trials = staged_trials
+        self._pending_by_request = pending_by_request
+        self._idle_actors = idle_actors
+        self._search_alg = search_alg
+        self._get_total_resources = get_total_resources
+        self._choose_trial_to_run = choose_trial_to_run
+        self._on_resources_ready = on_resources_ready
+        self._withdraw = withdraw
+        self._attached_to: Optional["RayActorManager"] = None
+        self._reservations = SlotReservations(get_manager)
+        self._resumed = ResumedTrials()
 
-    # Limits
+    # What there is
 
     @property
     def limit(self) -> Optional[int]:
         """How many trials may have an actor at the same time. None: any number."""
-        return get_concurrency_limit(self._controller._search_alg)
-
-    def _num_held(self) -> int:
-        """The number of slots that trials have, or that were asked for."""
-        return (
-            len(self._controller._trial_to_actor)
-            + self._controller._actor_manager.num_reserved()
-        )
-
-    def _num_started(self) -> int:
-        manager = self._controller._actor_manager
-        return sum(
-            manager.is_actor_started(tracked_actor)
-            for tracked_actor in self._controller._trial_to_actor.values()
-        )
+        return get_concurrency_limit(self._search_alg)
 
     def has_room(self) -> bool:
-        """Whether one more trial may ask for a slot."""
+        """Return whether one more trial may ask for a slot."""
         limit = self.limit
-        return limit is None or self._num_held() < limit
+        return limit is None or is_below(limit, self._num_claimed())
 
-    def _has_waiting_trial(self, but: Trial) -> bool:
-        return self._last_waiting_trial(but) is not None
+    def _num_claimed(self) -> int:
+        """The number of slots that trials have, or that were asked for."""
+        return len(self._trial_to_actor) + len(self._reservations)
 
-    def _last_waiting_trial(self, but: Trial) -> Optional[Trial]:
-        """The last trial that has asked for a slot without having got it yet."""
-        controller = self._controller
-        for trial, tracked_actor in reversed(list(controller._trial_to_actor.items())):
-            if (
-                trial is not but
-                and trial not in self._resumed
-                and trial.status == Trial.PENDING
-                and trial in controller._staged_trials
-                and not controller._actor_manager.is_actor_started(tracked_actor)
-            ):
-                return trial
-        return None
+    def _num_started(self) -> int:
+        manager = self._get_manager()
+        return sum(map(manager.is_actor_started, self._trial_to_actor.values()))
 
-    def _is_promised(self, request: ResourceRequest) -> bool:
-        """Whether the next slot of a shape is for a trial that was resumed already."""
-        controller = self._controller
-        for trial in self._resumed:
-            tracked_actor = controller._trial_to_actor.get(trial)
-            if (
-                tracked_actor is not None
-                and trial.placement_group_factory == request
-                and not controller._actor_manager.is_actor_started(tracked_actor)
-            ):
-                return True
-        return False
+    def _is_below_limit(self) -> bool:
+        """Whether one more trial may have an actor."""
+        limit = self.limit
+        return limit is None or is_below(limit, self._num_started())
+
+    def _claim(self, trial: Trial) -> Claim:
+        tracked_actor = self._trial_to_actor.get(trial)
+        if tracked_actor is None:
+            return Claim.NONE
+        if self._get_manager().is_actor_started(tracked_actor):
+            return Claim.STARTED
+        return Claim.WAITING
+
+    def _supply(self, request: ResourceRequest) -> Supply:
+        manager = self._get_manager()
+        if self._idle_actors.has(request):
+            return Supply.IDLE_ACTOR
+        if manager.is_requested(request):
+            return Supply.READY if self._is_ready(request) else Supply.AWAITED
+        if manager.num_live_actors and not self._may_fit(request):
+            return Supply.EXHAUSTED
+        return Supply.UNKNOWN
 
     def _is_ready(self, request: ResourceRequest) -> bool:
-        """Whether resources of a shape are ready, and promised to nobody."""
-        return self._controller._actor_manager.has_resources_ready(
+        """Whether resources that were asked for are ready, and promised to nobody."""
+        return self._get_manager().has_resources_ready(
             request
         ) and not self._is_promised(request)
 
-    def _make_room(self, chosen: Trial) -> None:
-        """Have others than the chosen trial ask again later, if there are too many."""
-        limit = self.limit
-        if limit is None:
-            return
-        manager = self._controller._actor_manager
-        while self._num_held() > limit:
-            waiting = self._last_waiting_trial(but=chosen)
-            if waiting:
-                self._withdraw(waiting)
-            elif manager.num_reserved():
-                manager.release_resources(manager.reserved_requests[0])
-            else:
-                return
+    def _is_promised(self, request: ResourceRequest) -> bool:
+        return self._resumed.are_promised(
+            request, lambda trial: trial.placement_group_factory, self._claim
+        )
 
-    def _withdraw(self, trial: Trial) -> None:
-        """Take back the request of a trial for an actor; it stays pending."""
-        controller = self._controller
-        logger.debug(f"Withdrawing the actor request of trial {trial}")
-        tracked_actor = controller._trial_to_actor.pop(trial)
-        controller._actor_to_trial.pop(tracked_actor)
-        controller._actor_manager.remove_actor(tracked_actor)
-        controller._unstage_trial_with_resources(trial)
-        controller._pending_trials_list.insert(0, trial)
-
-    # The next slot
+    def _may_fit(self, request: ResourceRequest) -> bool:
+        """Whether the cluster has more than our actors use, for all we know."""
+        used = self._get_manager().get_live_actors_resources()
+        total = self._get_total_resources()
+        return all(
+            used.get(name, 0.0) + amount <= total.get(name, 0.0)
+            for name, amount in request.required_resources.items()
+        )
 
     def has_slot(self, trial: Trial) -> bool:
-        """Whether the trial would start right away if it was chosen now.
+        """Return whether a trial would start right away if it was chosen now.
 
         Args:
             trial: Trial that has no actor.
@@ -163,51 +162,11 @@ class TrialSlots:
             False if it would have to wait. True also when nothing is known of free
             resources: the way to find out is to ask for them.
         """
-        controller, request = self._controller, trial.placement_group_factory
-        limit = self.limit
-        if limit is not None and self._num_started() >= limit:
-            return False
-        if controller._actor_cache.has_cached_object(request):
-            return True
-        if self._is_requested(request):
-            return self._is_ready(request)
-        return not controller._actor_manager.num_live_actors or self._may_fit(request)
-
-    def _may_fit(self, request: ResourceRequest) -> bool:
-        """Whether the cluster has more than our actors use, for all we know."""
-        controller = self._controller
-        used = controller._actor_manager.get_live_actors_resources()
-        known = controller._resource_updater._avail_resources
-        total = {
-            **known.custom_resources,
-            "CPU": known.cpu,
-            "GPU": known.gpu,
-            "memory": known.memory,
-        }
-        return all(
-            used.get(name, 0.0) + amount <= total.get(name, 0.0)
-            for name, amount in request.required_resources.items()
+        return self._is_below_limit() and starts_at_once(
+            self._supply(trial.placement_group_factory)
         )
 
-    def _is_requested(self, request: ResourceRequest) -> bool:
-        return self._controller._actor_manager.is_requested(request)
-
-    def _has_candidates(self) -> bool:
-        """Whether there is a point in asking the scheduler for its choice."""
-        controller = self._controller
-        limit = self.limit
-        if limit is not None and self._num_started() >= limit:
-            return False
-        if controller._actor_cache.num_cached_objects:
-            return True
-        if not controller._actor_manager.num_live_actors:
-            # Schedulers may be asked in vain, but nobody else gets things going.
-            return True
-        for request, trials in controller._resources_to_pending_trials.items():
-            if trials and not self._is_requested(request):
-                return True
-        self._update_paused()
-        return any(not self._is_requested(request) for request in self._num_paused)
+    # The next slot
 
     def trials_to_run(
         self, resource_request: Optional[ResourceRequest] = None
@@ -220,7 +179,6 @@ class TrialSlots:
         Yields:
             Trials that there is a slot for, or that shall ask for one, before others.
         """
-        controller = self._controller
         self._attach()
         if resource_request is not None and self._is_promised(resource_request):
             return
@@ -230,154 +188,160 @@ class TrialSlots:
             if trial is None or trial in seen or not self._prepare(trial):
                 break
             seen.add(trial)
-            from_cache = controller._actor_cache.has_cached_object(
-                trial.placement_group_factory
-            )
+            was_idle = self._idle_actors.has(trial.placement_group_factory)
             yield trial
-            self._settle(trial, from_cache)
+            self._put_ahead(trial, was_idle)
             if resource_request is not None:
                 return
         if resource_request is not None:
             # Nobody has a use for what was reserved. If the scheduler changes its
             # mind, it is reserved again.
-            controller._actor_manager.release_resources(resource_request)
+            self._reservations.release(resource_request)
 
-    def _choose_trial_to_run(self) -> Optional[Trial]:
-        controller, scheduler = self._controller, self._controller._scheduler_alg
-        with warn_if_slow("choose_trial_to_run"):
-            with controller._hook(scheduler, "choose_trial_to_run"):
-                return scheduler.choose_trial_to_run(controller._wrapped())
-
-    def close(self) -> None:
-        """Give out no slots any more."""
-        manager = self._controller._actor_manager
-        manager.set_on_resources_ready(None)
-        for request in manager.reserved_requests:
-            manager.release_resources(request)
-
-    def _attach(self) -> None:
-        manager = self._controller._actor_manager
-        if manager is not self._attached_to:
-            self._attached_to = manager
-            manager.set_on_resources_ready(self._controller._maybe_add_actors)
+    def _has_candidates(self) -> bool:
+        """Whether there is a point in asking the scheduler for its choice."""
+        if not self._is_below_limit():
+            return False
+        manager = self._get_manager()
+        if len(self._idle_actors) or not manager.num_live_actors:
+            # Where nothing lives the scheduler may be asked in vain, but nobody else
+            # gets things going.
+            return True
+        return (
+            any(
+                trials and not manager.is_requested(request)
+                for request, trials in self._pending_by_request.items()
+            )
+            or self._reservations.has_unrequested()
+        )
 
     def _prepare(self, trial: Trial) -> bool:
-        """Return whether the trial is to be started now."""
-        controller, request = self._controller, trial.placement_group_factory
-        manager = controller._actor_manager
+        """Have a chosen trial ask before others; return whether to start it now."""
         if trial.status not in (Trial.PENDING, Trial.PAUSED):
             return False
-        tracked_actor = controller._trial_to_actor.get(trial)
-        cached = controller._actor_cache.has_cached_object(request)
-        if tracked_actor is not None:
-            if trial.status == Trial.PAUSED or manager.is_actor_started(tracked_actor):
-                return False
-            self._prioritize(trial)
-            return cached
-        room = (
-            self.has_room()
-            or manager.num_reserved(request) > 0
-            or self._has_waiting_trial(but=trial)
+        request, claim = trial.placement_group_factory, self._claim(trial)
+        has_idle_actor = self._idle_actors.has(request)
+        admission = admit(
+            is_paused=trial.status == Trial.PAUSED,
+            claim=claim,
+            has_idle_actor=has_idle_actor,
+            has_room=claim is Claim.NONE and self._has_room_for(trial),
         )
-        if not room:
-            return False
-        if cached or trial.status == Trial.PENDING:
-            return True
-        if not self._is_requested(request):
-            manager.reserve_resources(request)
-            self._make_room(trial)
-        return self._is_ready(request)
+        if admission is Admission.MOVE_UP:
+            self.prioritize(trial)
+            return has_idle_actor
+        if admission is Admission.RESERVE:
+            if not self._get_manager().is_requested(request):
+                self._reservations.reserve(request)
+                self._make_room(trial)
+            return self._is_ready(request)
+        return admission is Admission.START
 
-    def _prioritize(self, chosen: Trial) -> None:
-        """Move a trial to the front, behind those that were resumed before it."""
-        controller = self._controller
-        for trial in (chosen, *reversed(self._resumed)):
-            tracked_actor = controller._trial_to_actor.get(trial)
-            if tracked_actor is not None:
-                controller._actor_manager.prioritize_actor(tracked_actor)
+    def _has_room_for(self, chosen: Trial) -> bool:
+        """Whether a chosen trial may ask for a slot, if need be in place of another."""
+        return (
+            self.has_room()
+            or self._reservations.has(chosen.placement_group_factory)
+            or self._find_to_withdraw(chosen) is not None
+        )
 
-    def _settle(self, trial: Trial, from_cache: bool) -> None:
+    def _make_room(self, chosen: Trial) -> None:
+        """Have others than the chosen trial ask again later, if there are too many."""
+        limit = self.limit
+        while limit is not None and self._num_claimed() > limit:
+            waiting = self._find_to_withdraw(chosen)
+            if waiting is not None:
+                self._withdraw(waiting)
+            elif not self._reservations.release_any():
+                return
+
+    def _find_to_withdraw(self, chosen: Trial) -> Optional[Trial]:
+        latest_first = (
+            trial
+            for trial in reversed(self._trial_to_actor)
+            if trial.status == Trial.PENDING and trial in self._staged_trials
+        )
+        return choose_to_withdraw(latest_first, self._claim, chosen, self._resumed)
+
+    def _put_ahead(self, trial: Trial, was_idle: bool) -> None:
         """Put a trial that was just started ahead of the others."""
-        manager = self._controller._actor_manager
-        if trial not in self._controller._trial_to_actor:
+        if trial not in self._trial_to_actor:
             return
         request = trial.placement_group_factory
-        if from_cache:
-            manager.release_resources(request)
-        self._release_unless_paused(request)
-        self._prioritize(trial)
+        if was_idle:
+            self._reservations.release(request)
+        self._reservations.release_unless_paused(request)
+        self.prioritize(trial)
         self._make_room(trial)
 
-    def start_first(self, trial: Trial) -> None:
-        """Have a pending trial start on a new actor, ahead of others.
+    def prioritize(self, chosen: Trial) -> None:
+        """Move a trial to the front, behind those that were resumed before it.
 
         Args:
-            trial: Trial that had a slot already, and lost it by no fault of its own.
+            chosen: Trial that has asked for an actor.
         """
-        controller = self._controller
-        self._need_new_actor.add(trial)
-        self._resumed[trial] = None
-        controller._staged_trials.add(trial)
-        controller._actor_cache.increase_max(trial.placement_group_factory)
-        controller._schedule_trial_actor(trial)
-        self._prioritize(trial)
+        for trial in self._resumed.order_behind(chosen):
+            tracked_actor = self._trial_to_actor.get(trial)
+            if tracked_actor is not None:
+                self._get_manager().prioritize_actor(tracked_actor)
 
-    def next_pending_trial(self, request: ResourceRequest) -> Optional[Trial]:
-        """Return the trial to start on a cached actor, first come first served.
-
-        A trial whose own actor is starting has a slot already. It only takes another
-        one where nobody else can come to use that.
+    def next_pending_trial(
+        self,
+        request: ResourceRequest,
+        in_order: Iterable[Trial],
+        resetting_trials: Container[Trial],
+    ) -> Optional[Trial]:
+        """Return the trial to start on an idle actor, first come, first served.
 
         Args:
             request: Resources of the actor.
+            in_order: Trials in the order in which they became pending.
+            resetting_trials: Trials that have an actor, which is being reset for them.
 
         Returns:
             A pending trial, or None if none is allowed to start.
         """
-        controller = self._controller
-        pending = controller._resources_to_pending_trials[request]
-        room = self.has_room()
-        in_order = itertools.chain(
+        pending = self._pending_by_request[request]
+        first_come = itertools.chain(
             self._resumed,
-            controller._trial_to_actor,  # These have asked for an actor already.
-            controller._pending_trials_list,
+            self._trial_to_actor,  # These have asked for an actor already.
+            in_order,
             pending,
         )
-        candidates = (
-            trial
-            for trial in in_order
-            if trial in pending
-            and trial not in controller._resetting_trials
-            and trial not in self._need_new_actor
-            and (room or trial in controller._trial_to_actor)
-        )
-        starting = None
-        for trial in candidates:
-            if not self._is_starting(trial):
-                chosen = trial
-                break
-            starting = starting or trial
-        else:
-            chosen = starting
-            if chosen is None or not controller._search_alg.is_finished():
-                # The next trial can use the actor, and does not have to wait for one.
-                return None
-        pending.discard(chosen)
-        self.paused_actors.forget(chosen)
-        # It may never have asked for an actor.
-        chosen.init_local_path()
-        controller._mark_trial_to_checkpoint(chosen)
-        return chosen
-
-    def _is_starting(self, trial: Trial) -> bool:
-        """Whether a trial has got its slot, and its actor is on its way."""
-        controller = self._controller
-        tracked_actor = controller._trial_to_actor.get(trial)
-        return tracked_actor is not None and controller._actor_manager.is_actor_started(
-            tracked_actor
+        return choose_for_idle_actor(
+            (
+                trial
+                for trial in first_come
+                if trial in pending
+                and trial not in resetting_trials
+                and self._idle_actors.has_one_for(trial)
+            ),
+            self._claim,
+            has_room=self.has_room(),
+            more_to_come=not self._search_alg.is_finished(),
         )
 
-    # Paused trials
+    def _attach(self) -> None:
+        manager = self._get_manager()
+        if manager is not self._attached_to:
+            self._attached_to = manager
+            manager.set_on_resources_ready(self._on_resources_ready)
+
+    def close(self) -> None:
+        """Give out no slots any more."""
+        self._get_manager().set_on_resources_ready(None)
+        self._reservations.release_all()
+
+    # Trials
+
+    def on_trial_add(self, trial: Trial) -> None:
+        """Note that there is one more trial.
+
+        Args:
+            trial: The trial. It may be paused already, in a run that was restored.
+        """
+        if trial.status == Trial.PAUSED:
+            self._reservations.on_pause(trial)
 
     def on_status_change(self, trial: Trial, previous: str) -> None:
         """Note that a trial has another status.
@@ -386,80 +350,25 @@ class TrialSlots:
             trial: Trial with its new status.
             previous: Its status before.
         """
-        controller, search_alg = self._controller, self._controller._search_alg
-        self._resumed.pop(trial, None)
-        if trial.status != Trial.PENDING:
-            self._need_new_actor.discard(trial)
-        if trial.status not in (Trial.PENDING, Trial.RUNNING):
-            self._on_idle_actor.discard(trial)
-        if trial.status == Trial.PAUSED or (
-            trial.status == Trial.RUNNING and does_pause(controller._scheduler_alg)
-        ):
-            self._warn_if_it_cannot_pause(trial)
+        self._resumed.discard(trial)
         if trial.status == Trial.PAUSED:
-            self._count_paused(trial)
-            with controller._hook(search_alg, "on_trial_pause", trial):
-                result = controller._latest_result(trial)
-                notify_trial_pause(search_alg, trial.trial_id, result)
-            self._hint_at_reuse(trial)
+            self._reservations.on_pause(trial)
         elif previous == Trial.PAUSED:
-            self._forget_paused(trial)
+            self._reservations.on_unpause(trial)
             if trial.status == Trial.PENDING:
-                self._resumed[trial] = None
-            if not trial.is_finished():
-                with controller._hook(search_alg, "on_trial_resume", trial):
-                    notify_trial_resume(search_alg, trial.trial_id)
+                self._resumed.add(trial)
 
-    def _count_paused(self, trial: Trial) -> None:
-        request = trial.placement_group_factory
-        self._paused_requests[trial] = request
-        self._num_paused[request] += 1
+    def start_first(self, trial: Trial) -> None:
+        """Have a pending trial that has asked for an actor start before others.
 
-    def _forget_paused(self, trial: Trial) -> None:
-        request = self._paused_requests.pop(trial, None)
-        if request is None:
-            return
-        self._num_paused[request] -= 1
-        if not self._num_paused[request]:
-            del self._num_paused[request]
-        if trial.is_finished():
-            # Its resources may have been changed while it was paused.
-            for wanted in (request, trial.placement_group_factory):
-                self._release_unless_paused(wanted)
+        Args:
+            trial: Trial that had a slot already, and lost it by no fault of its own.
+        """
+        if trial in self._trial_to_actor:
+            self._resumed.add(trial)
+            self.prioritize(trial)
 
-    def _release_unless_paused(self, request: ResourceRequest) -> None:
-        """Take back a reservation if there is no trial left to use it."""
-        if not self._num_paused[request]:
-            self._controller._actor_manager.release_resources(request)
-
-    def _update_paused(self) -> None:
-        """Count trials that were paused when they were added."""
-        paused = self._controller._paused_trials
-        if len(paused) != len(self._paused_requests):
-            self._paused_requests.clear()
-            self._num_paused.clear()
-            for trial in paused:
-                self._count_paused(trial)
-
-    def _warn_if_it_cannot_pause(self, trial: Trial) -> None:
-        support = self.get_support(trial)
-        if not support.pause:
-            self._controller._warn_once(
-                "no_checkpoints",
-                describe_missing_checkpoints(
-                    trial.get_trainable_cls(), support, self._controller._scheduler_alg
-                ),
-            )
-
-    def _hint_at_reuse(self, trial: Trial) -> None:
-        if self._hinted or self._controller._reuse_actors:
-            return
-        hint = get_reuse_hint(trial, self._controller._scheduler_alg)
-        self._hinted = True
-        if hint:
-            logger.warning(hint)
-
-    # Cached actors
+    # Idle actors
 
     def num_spare_actors(
         self, request: ResourceRequest, leaving: Optional[Trial] = None
@@ -474,25 +383,23 @@ class TrialSlots:
             The number of paused trials with these resources, as far as the limit
             allows; none while a trial with other resources waits for some.
         """
-        self._update_paused()
-        spare, started = self._num_paused[request], self._num_started()
+        paused, limit = self._reservations.num_paused(request), self.limit
+        started = 0 if limit is None else self._num_started()
         if leaving:
-            spare += not leaving.is_finished()
+            paused += not leaving.is_finished()
             started -= 1
-        if not spare or self._others_wait(request):
-            return 0
-        limit = self.limit
-        return spare if limit is None else max(0, min(spare, limit - started))
+        others_wait = paused > 0 and self._others_wait(request)
+        return count_spare(paused, others_wait, limit, started)
 
     def _others_wait(self, request: ResourceRequest) -> bool:
-        manager = self._controller._actor_manager
+        manager = self._get_manager()
         return any(
             other != request and not manager.has_resources_ready(other)
             for other in manager.requested_resources
         )
 
     def may_need_actor_of(self, trial: Trial) -> bool:
-        """Whether a trial may be resumed that can use the actor of this one.
+        """Return whether a trial may be resumed that can use the actor of this one.
 
         Args:
             trial: Trial that has ended, or is about to be paused.
@@ -500,107 +407,7 @@ class TrialSlots:
         Returns:
             Whether to keep its actor, even if no trial is waiting for one.
         """
-        self._update_paused()
         return (
             not trial.is_finished()
-            or self._num_paused[trial.placement_group_factory] > 0
+            or self._reservations.num_paused(trial.placement_group_factory) > 0
         )
-
-    def may_use_idle_actor(self, trial: Trial) -> bool:
-        """Return whether an idle actor will do for a trial.
-
-        Args:
-            trial: Trial to start.
-        """
-        return trial not in self._need_new_actor
-
-    def may_reuse_actor_of(self, trial: Trial) -> bool:
-        """Return whether to keep the actor of a trial for others to reuse.
-
-        Args:
-            trial: Trial that leaves its actor.
-        """
-        if not self.get_support(trial).reset:
-            self._controller._warn_once(
-                "no_reset", describe_missing_reset(trial.get_trainable_cls())
-            )
-            return False
-        return self._reset_records[trial.trainable_name].is_worthwhile
-
-    def get_support(self, trial: Trial) -> TrainableSupport:
-        """Return what the trainable of a trial implements.
-
-        Args:
-            trial: Any trial.
-        """
-        name = trial.trainable_name
-        if name not in self._support:
-            self._support[name] = get_trainable_support(trial.get_trainable_cls())
-        return self._support[name]
-
-    def on_reset(
-        self, trial: Trial, worked: bool, exception: Optional[Exception] = None
-    ) -> None:
-        """Note whether the idle actor of a trial could be reset for it.
-
-        Args:
-            trial: Trial that the actor was given to.
-            worked: Whether it could.
-            exception: What the reset has raised, if it has.
-        """
-        controller, record = self._controller, self._reset_records[trial.trainable_name]
-        record.add(worked)
-        if worked:
-            return
-        controller._warn_once(
-            "refused_reset",
-            describe_refused_reset(trial, trial.get_trainable_cls(), exception),
-        )
-        if not record.is_worthwhile:
-            controller._warn_once(
-                "no_more_resets",
-                f"Actors of {trial.trainable_name} are not reused any more, as they "
-                "can hardly ever be reset. Each trial starts on a new actor.",
-            )
-            # Nobody is to be given one that is idle now.
-            controller._cleanup_cached_actors(force_all=True)
-
-    def pop_cached_actor(self, trial: Trial) -> TrackedActor:
-        """Take the cached actor that suits a trial best.
-
-        Args:
-            trial: Trial to start.
-
-        Returns:
-            Its own actor from before it was paused, if that is still cached. Else the
-            one that is cached for longest.
-        """
-        self._on_idle_actor.add(trial)
-        return self._controller._actor_cache.pop_cached_object(
-            trial.placement_group_factory, self.paused_actors.get(trial)
-        )
-
-    def on_task_resolved(self, trial: Trial) -> None:
-        """Note that the actor of a trial is alive.
-
-        Args:
-            trial: Trial of which a task has resolved.
-        """
-        self._on_idle_actor.discard(trial)
-
-    def has_lost_idle_actor(self, trial: Trial, exception: Exception) -> bool:
-        """Return whether it was no fault of a trial that its actor has died.
-
-        An idle actor that dies is only found out when it is used. A trial that was
-        paused is not to depend on what becomes of the actor that it once had.
-
-        Args:
-            trial: Trial of which a task has failed.
-            exception: What the task has failed with.
-
-        Returns:
-            True if this is the first task on an actor that was idle, and it has died.
-        """
-        was_idle = trial in self._on_idle_actor
-        self._on_idle_actor.discard(trial)
-        return was_idle and isinstance(exception, RayActorError)
