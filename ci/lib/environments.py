@@ -43,6 +43,9 @@ WHEEL_INPUTS = (
     "ci/requirements-build.txt",
 )
 
+# Requirements that are not this repository's: the copy of a file of the caller's.
+GIVEN = "given"
+
 
 def prepared(name, *locks):
     """Make an environment, or bring it up to date.
@@ -70,9 +73,29 @@ def stock_environment(*locks):
     """Return the same with stock Ray in it: the wheel that is patched."""
     with _exclusive():
         environment = _prepare(Environment("venv-stock"), ("build", *locks))
-        said = run_logged("upstream", [environment.python, "-m", "build_backend"])
-        environment.install_ray(Path(said.splitlines()[-1]))
+        environment.install_ray(_stock_wheel(environment))
     return environment
+
+
+def upstream_environments(requirements):
+    """Return environments for Ray's own tests: stock Ray, and the patched wheel.
+
+    Args:
+        requirements: A file for pip with all that the tests need beside Ray, pinned.
+
+    Returns:
+        The environments by build, `stock` and `patched`.
+    """
+    with _exclusive():
+        shutil.copyfile(requirements, _requirements(GIVEN))
+        builder = _prepare(Environment("venv"), ("build",))
+        wheels = {"stock": _stock_wheel(builder), "patched": _built_wheel(builder)}
+        environments = {}
+        for build, wheel in wheels.items():
+            environment = Environment(f"venv-upstream-{build}")
+            environments[build] = _prepare(environment, (GIVEN,))
+            environment.install_ray(wheel)
+    return environments
 
 
 class Environment:
@@ -147,7 +170,7 @@ class Environment:
 
 def _prepare(environment, locks):
     def digest(lock):
-        return _digest(CI / f"requirements-{lock}.txt")
+        return _digest(_requirements(lock))
 
     name = environment.name
     made = {
@@ -165,16 +188,22 @@ def _prepare(environment, locks):
     for lock in locks:
         if lock in stamp["locks"]:
             continue
-        requirements = f"ci/requirements-{lock}.txt"
+        requirements = os.path.relpath(_requirements(lock), ROOT)
         say(f"{name}: installing {requirements}")
-        # What stands there is published as source only, and plain Python.
-        source = lock == "bohb"
-        kind = "--no-build-isolation" if source else "--only-binary=:all:"
-        options = ["--no-deps", "--require-hashes", kind, "-r", requirements]
+        options = ["--no-deps", "-r", requirements]
+        if lock != GIVEN:
+            # What stands there is published as source only, and plain Python.
+            source = lock == "bohb"
+            options.append("--no-build-isolation" if source else "--only-binary=:all:")
+            options.append("--require-hashes")
         environment.pip(f"{name}-{lock}", "install", *options)
         stamp["locks"][lock] = digest(lock)
         environment.stamp = stamp
     return environment
+
+
+def _requirements(lock):
+    return (BUILD if lock == GIVEN else CI) / f"requirements-{lock}.txt"
 
 
 def _create(environment):
@@ -192,6 +221,12 @@ def _create(environment):
     say(f"{environment.name}: making it with Python {platform.python_version()}")
     shutil.rmtree(environment.path, ignore_errors=True)
     run_logged(environment.name, [sys.executable, "-m", "venv", environment.path])
+
+
+def _stock_wheel(environment):
+    """Return the path of upstream's wheel, fetched if need be."""
+    said = run_logged("upstream", [environment.python, "-m", "build_backend"])
+    return Path(said.splitlines()[-1])
 
 
 def _built_wheel(environment):
