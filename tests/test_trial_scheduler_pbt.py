@@ -491,6 +491,32 @@ def test_function_without_checkpoints_is_not_exploited():
     assert record.scheduler._num_perturbations == 0
 
 
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_exploit_that_is_called_from_outside(is_saved):
+    # As a subclass might, and Ray's own tests do.
+    cluster = VirtualCluster.of(
+        pbt(),
+        trainable=ClassTrainable(rising),
+        configs=configs(0.0, 1.0),
+        slots=2,
+        costs=Costs(save=9),
+    ).start()
+    scheduler = cluster.scheduler
+
+    def source():
+        return scheduler._trial_state[cluster.trials[1]].last_checkpoint
+
+    cluster.run_until(lambda: len(cluster.trials) == 2 and source() is not None)
+    trial, better = cluster.trials
+    if is_saved:
+        # The save resolves between two events, before the scheduler looks at it.
+        cluster.run_until(lambda: better.has_checkpoint())
+    assert source().is_pending() or is_saved
+    cluster.call(scheduler._exploit, cluster.controller, trial, better)
+    assert trial.config["x"] == (1.0 if is_saved else 0.0)
+    assert scheduler._num_perturbations == int(is_saved)
+
+
 # Scores
 
 
