@@ -148,6 +148,7 @@ class Actor:
         self.state: Dict[str, Any] = {}
         self.last_result: Optional[Dict] = None
         self.last_training_result: Optional[_TrainingResult] = None
+        self.unread = False  # whether a function has not asked for its checkpoint
 
     def __getattr__(self, name):
         if name.startswith("_") and not name.startswith("__ray"):

@@ -44,10 +44,21 @@ class ActorMethods:
         actor.last_result = result
         if function:
             actor.last_training_result = _TrainingResult(checkpoint, reported)
-        sent = dict(result)
+        sent = {**result, **self._notes(actor)}
         if self.monitor is not None:
             self.monitor.tell("on_produced", ref, sent)
         return sent
+
+    def _notes(self, actor: Actor) -> Dict:
+        """What a function's session notes of checkpoints, for the driver alone."""
+        if actor.trainable.kind != "function":
+            return {}
+        notes: Dict = {}
+        if actor.unread:
+            actor.unread, notes["unread"] = False, True
+        if actor.trainable.callback and actor.iterations_since_restore == 1:
+            notes["callback"] = list(actor.trainable.callback)
+        return {"__checkpoint_notes__": notes} if notes else {}
 
     def _cost_seen(self, ref: ObjectRef) -> float:
         cost = self.costs.train
@@ -139,6 +150,10 @@ class ActorMethods:
             )
         actor.progress = content["progress"]
         actor.state = copy.deepcopy(content["state"])
+        if actor.trainable.kind == "function" and actor.trainable.reads != "checkpoint":
+            actor.unread = True
+            if actor.trainable.reads == "nothing":
+                actor.progress, actor.state = 0, {}
         if self.monitor is not None:
             self.monitor.tell("on_restored", ref, content, metrics)
 

@@ -8,7 +8,7 @@ import math
 from typing import Dict, List, Set
 
 from ..core.observe import ENDS, TellsMonitor
-from .private import is_asha_v2, model_of, searcher
+from .private import model_of, searcher
 from ray.tune.experiment import Trial
 
 
@@ -181,18 +181,11 @@ class SearcherIsToldOfPauses:
 
 
 class PauseWithoutCheckpointIsSaid:
-    """That a paused trial has no checkpoint to go on from is said once.
-
-    ``ASHAv2`` says so itself.
-    """
+    """That a paused trial has no checkpoint to go on from is said once."""
 
     RULES = {
         "pause-unsaid": "That a paused trial has no checkpoint is said once.",
     }
-
-    @staticmethod
-    def applies(scheduler) -> bool:
-        return not is_asha_v2(scheduler)
 
     def __init__(self):
         self._paused: List[str] = []

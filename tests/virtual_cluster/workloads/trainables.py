@@ -6,7 +6,7 @@ runtime (``runtime.py``) acts as ``Trainable`` and ``FunctionTrainable`` do.
 
 import inspect
 import math
-from typing import Any, Callable, Dict, Optional, Union
+from typing import Any, Callable, Dict, Optional, Sequence, Union
 
 from ray import tune
 
@@ -146,6 +146,11 @@ class FunctionTrainable(VirtualTrainable):
         length: As for :class:`VirtualTrainable`.
         resettable: As for :class:`VirtualTrainable`.
         checkpoint_every: Report a checkpoint with every n-th result; 0 for never.
+        reads: How it gets at its state when it is resumed: ``"checkpoint"``; or
+            ``"nothing"``, so that it starts over; or ``"elsewhere"``, so that it goes
+            on without having asked Tune.
+        callback: The library and the setting of the callback that it reports with, if
+            it is one of Tune's.
     """
 
     kind = "function"
@@ -156,9 +161,13 @@ class FunctionTrainable(VirtualTrainable):
         length: Union[None, int, Callable[[Dict], Optional[int]]] = None,
         resettable: Union[bool, Exception] = True,
         checkpoint_every: int = 1,
+        reads: str = "checkpoint",
+        callback: Optional[Sequence[str]] = None,
     ):
         super().__init__(curve, length, resettable)
         self.checkpoint_every = checkpoint_every
+        self.reads = reads
+        self.callback = callback
 
     def reports_checkpoint(self, iteration: int) -> bool:
         return bool(self.checkpoint_every) and iteration % self.checkpoint_every == 0

@@ -104,33 +104,3 @@ def does_pause(scheduler: "TrialScheduler") -> bool:
             ResourceChangingScheduler,
         ),
     )
-
-
-def describe_missing_checkpoints(
-    trainable_cls: Any, support: TrainableSupport, scheduler: "TrialScheduler"
-) -> str:
-    """Return what to say of a class whose trials cannot go on after a pause.
-
-    Args:
-        trainable_cls: The class.
-        support: What it implements.
-        scheduler: Scheduler of the experiment.
-
-    Returns:
-        The message.
-    """
-    missing = [
-        name
-        for name, implemented in (
-            ("save_checkpoint()", support.save),
-            ("load_checkpoint()", support.load),
-        )
-        if not implemented
-    ]
-    return (
-        f"{type(scheduler).__name__} pauses trials, and {trainable_cls.__name__} does "
-        f"not implement {' and '.join(missing)}: A TRIAL THAT WAS PAUSED STARTS OVER "
-        "from the beginning when it is resumed. Implement `save_checkpoint()` and "
-        "`load_checkpoint()`, or use a scheduler that does not pause, such as "
-        "ASHAScheduler."
-    )

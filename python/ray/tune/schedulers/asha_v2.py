@@ -434,7 +434,6 @@ class ASHAv2(FIFOScheduler):
             trial = self._trials.get(trial_id)
             if trial is not None and trial.status == Trial.PAUSED:
                 ladder.move(trial_id, TrialState.PAUSED)
-                self._warn_without_checkpoint(trial)
         for trial_id in ladder.in_state(TrialState.INTERRUPTED):
             self._reconcile_status(trial_id)
         while True:
@@ -645,18 +644,6 @@ class ASHAv2(FIFOScheduler):
             f"{self._metric}={'nan' if score is None else self._as_reported(score)} "
             f"(cutoff of {len(rung)} recorded: {self._as_reported(rung.cutoff)}){why}."
         )
-
-    def _warn_without_checkpoint(self, trial: Trial):
-        if trial.checkpoint is None:
-            self._warn_once(
-                "checkpoint",
-                f"Trial {trial} was paused without a checkpoint, and WILL START FROM "
-                "SCRATCH when it is resumed. ASHAv2 needs trainables that save and "
-                "load checkpoints: pass `checkpoint=` to `tune.report()` and read "
-                "`tune.get_checkpoint()` first, or implement `save_checkpoint()` and "
-                "`load_checkpoint()`. Where that is impossible, use ASHAScheduler. "
-                "(Logged once, for the first such trial.)",
-            )
 
     def _warn_once(self, key: str, message: str):
         if key not in self._warned:
