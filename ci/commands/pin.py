@@ -4,7 +4,7 @@ from ci.lib.console import CI, Failed, run_logged, say
 from ci.lib.environments import prepared
 
 # Compiled in this order: the second takes the first's versions.
-NAMES = ("build", "example", "test", "bohb", "bazel")
+NAMES = ("build", "example", "test", "bohb", "lint", "npm")
 OPTIONS = (
     "--upgrade",
     "--universal",

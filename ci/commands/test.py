@@ -8,7 +8,7 @@ import time
 from ci.commands.red import demand_failures
 from ci.lib import bazel
 from ci.lib.console import ROOT, say
-from ci.lib.environments import patched_environment, stock_environment
+from ci.lib.environments import patched_environment, prepared, stock_environment
 
 LOCKS = ("example", "test", "bohb")
 FOLDERS = ("python", "tests", "ci", "build_backend", "benchmarks", "bazel", "setup.py")
@@ -42,11 +42,20 @@ def main(args):
         files = lint_targets()
         return environment.run(["-m", "ruff", *args, "--no-cache", *files], cwd=ROOT)
 
+    def upstream_lints():
+        linters = prepared("venv-lint", "build", "lint")
+        return linters.run(["-m", "ci.lib.lint"], cwd=ROOT)
+
+    def doctest():
+        return environment.run(["-m", "ci.lib.doctests"], cwd=ROOT)
+
     def verify():
         return environment.run([str(ROOT / "ci" / "patch"), "verify"], cwd=ROOT)
 
     stage("ruff check", lambda: ruff("check"))
     stage("ruff format", lambda: ruff("format", "--check"))
+    stage("Ray's lints", upstream_lints)
+    stage("doctest", doctest)
     stage("ci/patch verify", verify)
     stage("pytest", tests)
     stage("the tests marked fixes(...), on stock Ray", on_stock)

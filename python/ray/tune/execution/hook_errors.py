@@ -30,6 +30,9 @@ class HookCalls:
 
         Args:
             error: Error that was caught outside of the hook.
+
+        Returns:
+            True if it is the very same error.
         """
         return error is self._error
 

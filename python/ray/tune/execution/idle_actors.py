@@ -56,6 +56,9 @@ class IdleActors:
 
         Args:
             request: Resources that it is to have.
+
+        Returns:
+            True if one is cached.
         """
         return self._cache.has_cached_object(request)
 
@@ -64,6 +67,9 @@ class IdleActors:
 
         Args:
             trial: Trial to start.
+
+        Returns:
+            False if there is none, or if the trial has to have a new one.
         """
         return (
             self.has(trial.placement_group_factory)
@@ -136,6 +142,9 @@ class IdleActors:
 
         Args:
             trial: Trial that leaves its actor.
+
+        Returns:
+            False if its class cannot be reset, or refuses too often.
         """
         if not self._supports.get(trial).reset:
             self._warn_once(

@@ -29,6 +29,9 @@ def keeps_own_state(
             may be a path that cannot be seen from here.
         result: Its last result. Ray Train puts the path of its own checkpoint there.
         since: When the trial started, in seconds since the epoch.
+
+    Returns:
+        True if it does.
     """
     if result and isinstance(result.get(_TRAIN_CHECKPOINT_PATH), str):
         return True
@@ -40,6 +43,9 @@ def names_path(config: Dict[str, Any]) -> bool:
 
     Args:
         config: Config of a trial.
+
+    Returns:
+        True if one does.
     """
     return any(
         isinstance(value, Checkpoint) or _as_path(value) is not None

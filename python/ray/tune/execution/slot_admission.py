@@ -64,6 +64,9 @@ def is_below(limit: Optional[int], count: int) -> bool:
     Args:
         limit: The limit. None: there is none.
         count: How many there are.
+
+    Returns:
+        True if there is no limit, too.
     """
     return limit is None or count < limit
 
@@ -73,6 +76,9 @@ def starts_at_once(supply: Supply) -> bool:
 
     Args:
         supply: What there is of the shape that it wants.
+
+    Returns:
+        True also where it is not known.
     """
     return supply in _STARTS_AT_ONCE
 
@@ -167,6 +173,9 @@ def count_spare(
         others_wait: Whether a trial with another shape waits for resources.
         limit: How many trials may have an actor. None: any number.
         started: How many have one.
+
+    Returns:
+        The number of actors, 0 where others could use the resources.
     """
     if not paused or others_wait:
         return 0
@@ -213,6 +222,9 @@ class ResumedTrials:
             shape: The resources.
             shape_of: Returns what a trial wants.
             claim_of: Returns how far a trial has got.
+
+        Returns:
+            True if one of them waits for these resources.
         """
         return any(
             claim_of(trial) is Claim.WAITING and shape_of(trial) == shape

@@ -33,6 +33,9 @@ class SlotReservations:
 
         Args:
             request: The resources.
+
+        Returns:
+            True if at least one such request is reserved.
         """
         return self._get_manager().num_reserved(request) > 0
 
@@ -86,6 +89,9 @@ class SlotReservations:
 
         Args:
             request: The resources.
+
+        Returns:
+            The number of trials.
         """
         return self._num_paused[request]
 

@@ -85,7 +85,7 @@ def _changed_files(root: Path, since_ns: int, skip: Set[str]) -> Iterator[str]:
         skip: Names of files and folders in ``root`` that are left out.
 
     Yields:
-        Paths relative to ``root``.
+        str: Path relative to ``root``.
     """
     root_folder = str(root)
     folders = [""]

@@ -106,7 +106,8 @@ def _decode_lines(content: bytes) -> Iterator[Tuple[str, Tuple[str, str]]]:
         content: The content of its file.
 
     Yields:
-        The id of each trial, with its state and runtime metadata.
+        Tuple[str, Tuple[str, str]]: The id of a trial, with its state and runtime
+            metadata.
     """
     for line in content.split(b"\n"):
         if line:

@@ -70,6 +70,9 @@ class TrainableSupports:
 
         Args:
             trial: Any trial.
+
+        Returns:
+            What was found out of its class.
         """
         name = trial.trainable_name
         if name not in self._by_name:

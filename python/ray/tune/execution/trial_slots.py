@@ -177,7 +177,8 @@ class TrialSlots:
             resource_request: Request that is ready, if one is.
 
         Yields:
-            Trials that there is a slot for, or that shall ask for one, before others.
+            Trial: One that there is a slot for, or that shall ask for one, before
+                others.
         """
         self._attach()
         if resource_request is not None and self._is_promised(resource_request):

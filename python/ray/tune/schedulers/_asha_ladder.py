@@ -36,17 +36,16 @@ _NOT_REPORTING = (TrialState.PAUSED, TrialState.ENDED)
 class TrialProgress:
     """How far a trial has got.
 
-    Attributes:
+    Args:
         bracket: The number of its bracket.
-        level: The number of the highest rung that has its record, -1 for none.
         state: What it does.
-        has_reached_max_t: Whether it has.
     """
 
     __slots__ = ("bracket", "level", "state", "has_reached_max_t")
 
     def __init__(self, bracket: int, state: TrialState):
         self.bracket = bracket
+        # The number of the highest rung that has its record, -1 for none.
         self.level = -1
         self.state = state
         self.has_reached_max_t = False

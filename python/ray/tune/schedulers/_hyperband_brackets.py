@@ -100,8 +100,7 @@ def paper_rungs(max_t: Number, reduction_factor: Number, s: int) -> List[Rung]:
     eta, end = as_ratio(reduction_factor), as_ratio(max_t)
     size = num_configurations(max_t, reduction_factor, s)
     return [
-        Rung(share(size, eta**i), float(end / eta ** (s - i)))
-        for i in range(s + 1)
+        Rung(share(size, eta**i), float(end / eta ** (s - i))) for i in range(s + 1)
     ]
 
 

@@ -71,7 +71,7 @@ def observed_by_sampler(
         observations: What is known of running trials, by their numbers.
 
     Yields:
-        Nothing.
+        None: Nothing.
     """
     if not observations:
         yield
