@@ -219,6 +219,18 @@ def test_limiter_around_a_searcher_with_a_limit_of_its_own():
     assert list(searcher.completed) == ["a"]
 
 
+def test_limit_is_part_of_the_state():
+    # A resumed run sets its own one, but whoever moves the state gets all of it.
+    state = ConcurrencyLimiter(Numbers(), max_concurrent=2).get_state()
+    limiter = ConcurrencyLimiter(Numbers(), max_concurrent=3)
+    limiter.set_state(state)
+    assert limiter.max_concurrent == 2
+    state = BasicVariantGenerator(max_concurrent=2).get_state()
+    generator = BasicVariantGenerator(max_concurrent=3)
+    generator.set_state(state)
+    assert generator.max_concurrent == 2
+
+
 def test_limiter_restored_while_a_trial_is_paused():
     searcher = Numbers()
     limiter = ConcurrencyLimiter(searcher, max_concurrent=1)
