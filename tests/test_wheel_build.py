@@ -5,6 +5,7 @@ import csv
 import email
 import io
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -658,6 +659,32 @@ def test_real_wheel_has_every_new_file(real_wheel):
     with zipfile.ZipFile(real_wheel) as wheel:
         for name, path in read_new_files(HERE).items():
             assert wheel.read(name) == Path(path).read_bytes(), name
+
+
+# What an installation is told
+
+
+def test_build_requirements_have_upper_bounds():
+    from packaging.requirements import Requirement
+
+    # Python 3.10 has no parser for TOML.
+    text = (HERE.root / "pyproject.toml").read_text()
+    requires = ast.literal_eval(
+        re.search(r"^requires = (\[.*?\])", text, re.M | re.S)[1]
+    )
+    assert requires
+    for requirement in map(Requirement, requires):
+        assert any(s.operator in ("<", "<=") for s in requirement.specifier), (
+            requirement
+        )
+
+
+def test_readme_installs_with_any_pip():
+    # Python 3.10 brings pip 23.0, which does not know -C.
+    text = (HERE.root / "README.md").read_text()
+    code = "\n".join(re.findall(r"^```console\n(.*?)^```$", text, re.M | re.S))
+    assert "--config-settings platform=" in code
+    assert not re.search(r"(?<![\w-])-C\b", code)
 
 
 if __name__ == "__main__":
