@@ -12,6 +12,7 @@ from build_backend.errors import BuildError
 from build_backend.files import read_text
 from build_backend.tree import SOURCE_PREFIX, Tree, read_new_files
 from ci.lib.git import scratch_repository
+from ci.lib.requests import NAME as PLAN, check_plan
 from ci.lib.series import (
     PATCHED,
     PATCHED_NAMES,
@@ -48,6 +49,8 @@ def verify(tree: Tree) -> List[str]:
         faults += check_header(tree, name, text)
     broken = list(check_patches(upstream, patches))
     faults += broken or check_comes_back(upstream, patches)
+    if not broken:
+        faults += check_plan(tree, upstream, patches)
     return [*faults, *check_new_files(tree, upstream)]
 
 
@@ -58,7 +61,7 @@ def check_folder(tree: Tree) -> Iterator[str]:
     except BuildError:
         return  # Reading the series says so.
     for path in sorted(tree.patches.iterdir()):
-        if path.name in (tree.series.name, tree.pin.name) or path.name in listed:
+        if path.name in (tree.series.name, tree.pin.name, PLAN) or path.name in listed:
             continue
         if path.suffix == ".patch":
             yield f"patches/{path.name} is not in patches/series; list or remove it"
