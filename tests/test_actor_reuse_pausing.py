@@ -1,4 +1,4 @@
-"""Actors of paused trials: who gets them, and when they are let go."""
+"""Actors of paused trials: who gets them, and when they are released."""
 
 import sys
 
@@ -180,7 +180,7 @@ def test_reuse_does_not_change_what_a_trial_goes_on_from(reuse_actors):
     assert iterations == [1, 2, 3, 3, 4]
 
 
-def test_idle_actors_are_let_go_when_no_trial_may_use_them():
+def test_idle_actors_are_released_when_no_trial_may_use_them():
     cluster = VirtualCluster(
         Experiment(waves({1}, max_t=20), num_samples=4, reuse_actors=True),
         Cluster(slots=2),
@@ -480,7 +480,7 @@ def test_hint_at_actor_reuse(monkeypatch, tmp_path):
     wrapped = wrap_function(function)
     hint = hint_for(monkeypatch, tmp_path, wrapped, FIFOScheduler())
     assert "reuse_actors=True" in hint and "FIFOScheduler" in hint
-    # tune.run warns of PBT by itself; ResourceChangingScheduler forbids reuse.
+    # tune.run warns of PBT on its own; ResourceChangingScheduler forbids reuse.
     for trainable, scheduler in (
         (tune.Trainable, FIFOScheduler()),
         (None, FIFOScheduler()),
@@ -540,15 +540,15 @@ def test_paused_actors_forget(tmp_path):
     )
     paused.add(trial, actor)
     assert paused.get(trial) == actor
-    assert not paused.take(trial, other)
-    assert paused.take(trial, actor)
-    assert not paused.take(trial, actor)
+    assert not paused.use(trial, other)
+    assert paused.use(trial, actor)
+    assert not paused.use(trial, actor)
     paused.add(trial, actor)
     paused.discard(actor)
     assert paused.get(trial) is None
     paused.add(trial, actor)
     paused.forget(trial)
-    assert not paused.take(trial, actor)
+    assert not paused.use(trial, actor)
     # Its second pause counts.
     paused.add(trial, actor)
     paused.add(trial, other)

@@ -1,4 +1,4 @@
-"""Which promotion ASHAv2 uses by itself, and what it says of the search algorithm."""
+"""Which promotion ASHAv2 uses on its own, and what it says of the search algorithm."""
 
 import sys
 

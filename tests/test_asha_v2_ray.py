@@ -124,7 +124,7 @@ def test_example(ray_start_2_cpus, capsys):
     assert max(ours.reached.values()) == 9
     assert ours.total < stock.total
     shown = capsys.readouterr().out
-    for word in ("epochs trained", "seconds", "got to max_t=9", "Milestone 3"):
+    for word in ("epochs trained", "seconds", "reached max_t=9", "Milestone 3"):
         assert word in shown
 
 

@@ -31,7 +31,7 @@ def _make_trainable():
         with open(path) as file:
             return file.read()
 
-    class Climber(tune.Trainable):
+    class Improving(tune.Trainable):
         """Of the trials that get to a second iteration there the first one fails
         whenever it does, and the next one fails once."""
 
@@ -40,9 +40,9 @@ def _make_trainable():
 
         def step(self):
             if self.reported == 1:
-                hopeless = os.path.join(self.config["marks"], "hopeless")
+                stopped_early = os.path.join(self.config["marks"], "stopped_early")
                 unlucky = os.path.join(self.config["marks"], "unlucky")
-                if _mark(hopeless, self.trial_id) == self.trial_id:
+                if _mark(stopped_early, self.trial_id) == self.trial_id:
                     raise RuntimeError("fails whenever it gets here")
                 if not os.path.exists(unlucky):
                     _mark(unlucky, self.trial_id)
@@ -65,7 +65,7 @@ def _make_trainable():
             self.reported = 0
             return True
 
-    return Climber
+    return Improving
 
 
 class _Interrupted(Exception):
@@ -143,8 +143,8 @@ def test_bohb_runs_to_its_end(tmp_path, monkeypatch):
     failed = [result for result in results if result.error]
     ended = [result for result in results if not result.error]
     assert len(failed) == 1
-    assert sorted(os.listdir(marks)) == ["hopeless", "unlucky"]
-    # Each has been in a bracket to one of its milestones; one got to the end.
+    assert sorted(os.listdir(marks)) == ["stopped_early", "unlucky"]
+    # Each has been in a bracket to one of its milestones; one completed.
     assert {result.metrics["reported"] for result in ended} <= {1, 3, 9}
     assert max(result.metrics["reported"] for result in ended) == 9
     assert all(

@@ -162,7 +162,7 @@ def test_batch_is_over_when_the_rest_has_paused(limiter_cls):
     limiter.on_trial_pause("b")
     assert list(searcher.completed) == ["a"]
     assert limiter.suggest("c") and limiter.suggest("d")
-    # The resumed trial joins the batch that is under way.
+    # The resumed trial joins the batch that is in progress.
     limiter.on_trial_resume("b")
     limiter.on_trial_complete("c", {"score": 2})
     limiter.on_trial_complete("d", {"score": 3})

@@ -42,18 +42,21 @@ def _saved(cluster, trial):
     return lambda: trial.has_checkpoint() and not trial.is_saving
 
 
-def _pairs(red):
-    """All pairs of decisions; those in ``red`` go wrong on stock."""
+def _pairs(wrong_on_stock):
+    """All pairs of decisions; those in ``wrong_on_stock`` go wrong on stock."""
     return [
         pytest.param(
-            *pair, marks=[pytest.mark.fixes("decision-order")] if pair in red else []
+            *pair,
+            marks=[pytest.mark.fixes("decision-order")]
+            if pair in wrong_on_stock
+            else [],
         )
         for pair in itertools.product(_ORDER, repeat=2)
     ]
 
 
 @pytest.mark.parametrize(
-    "cached, decision", _pairs(red=[("STOP", "PAUSE"), ("NOOP", "CONTINUE")])
+    "cached, decision", _pairs(wrong_on_stock=[("STOP", "PAUSE"), ("NOOP", "CONTINUE")])
 )
 def test_stronger_of_cached_and_new_decision_wins(cached, decision):
     # A save is in flight behind the first iteration, and a decision waits for it.
@@ -72,7 +75,7 @@ def test_stronger_of_cached_and_new_decision_wins(cached, decision):
         assert cluster.in_flight(trial) == {"train": 1}
 
 
-@pytest.mark.parametrize("first, second", _pairs(red=[("NOOP", "CONTINUE")]))
+@pytest.mark.parametrize("first, second", _pairs(wrong_on_stock=[("NOOP", "CONTINUE")]))
 def test_stronger_of_two_queued_decisions_wins(first, second):
     decisions = iter([first, second, "CONTINUE", "CONTINUE"])
     cluster, trial = _running_trial(lambda *_: next(decisions), check=False)

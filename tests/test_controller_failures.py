@@ -305,7 +305,7 @@ def test_error_in_a_hook_is_named_and_the_run_restorable(owner, hook, caplog):
     assert said.endswith(": ArithmeticError: what a pity")
     if hook not in ("choose_trial_to_run", "next_trial"):
         assert "for trial virtual_class_" in said
-    # What was under way is registered, and everything is in the state that was saved.
+    # What was in progress is registered, and everything is in the state that was saved.
     assert not any(trial.is_saving for trial in cluster.trials)
     before = {trial.trial_id: _progress(trial) for trial in cluster.trials}
     cluster.restart_driver()

@@ -11,7 +11,7 @@ from ray import cloudpickle, tune
 from ray.tune import CheckpointConfig, RunConfig, TuneConfig, TuneError
 from ray.tune.schedulers import FIFOScheduler, HyperBandScheduler
 
-# Ray's workers can not import this file.
+# Ray's workers cannot import this file.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_start_2_cpus")]

@@ -177,7 +177,7 @@ def test_result_ahead_of_a_save_is_handled_first():
 
 
 @pytest.mark.fixes("futures-kept")
-def test_futures_are_let_go_when_they_are_handled():
+def test_futures_are_released_when_they_are_handled():
     cluster = VirtualCluster(Experiment(num_samples=2), Cluster(slots=2)).start()
     cluster.run_until(lambda: sum(map(len, cluster.record().results.values())) > 100)
     kept = cluster.controller._actor_manager._tracked_actors_to_task_futures
@@ -319,7 +319,7 @@ def test_retried_trial_saves_under_the_next_number():
 
 @pytest.mark.fixes("checkpoint-overwritten")
 def test_checkpoint_behind_a_pause_in_a_buffer_keeps_its_directory():
-    # The actor is let go at the first result; the third has brought a checkpoint.
+    # The actor is released at the first result; the third has brought a checkpoint.
     def decide(controller, trial, result):
         if result["training_iteration"] == 1 and not seen:
             seen.append(1)

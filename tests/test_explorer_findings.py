@@ -1,4 +1,4 @@
-"""Histories that the explorer has found, shrunk: what each of them broke is mended."""
+"""Scenarios that the explorer has found, shrunk: what each of them broke is mended."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""HyperBand's bracket arithmetic, by itself."""
+"""HyperBand's bracket arithmetic, on its own."""
 
 import math
 import pickle

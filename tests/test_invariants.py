@@ -435,7 +435,7 @@ def checkpoint_is_deleted(monkeypatch):
     )
 
 
-@control("hold-left")
+@control("pin-left")
 def checkpoint_stays_pinned(monkeypatch):
     def pin(cluster, event):
         trial = trial_of(cluster)

@@ -328,9 +328,9 @@ def test_checkout_in_the_middle_of_a_rebase_is_refused(tree, laid):
         "HEAD~2",
         GIT_SEQUENCE_EDITOR="sed -i.bak s/^pick/edit/",
     )
-    with pytest.raises(BuildError, match="rebase is under way"):
+    with pytest.raises(BuildError, match="rebase is in progress"):
         checkout(tree)
-    with pytest.raises(BuildError, match="rebase is under way"):
+    with pytest.raises(BuildError, match="rebase is in progress"):
         export(tree)
     checkout(tree, force=True)
     assert Git(laid).operation() is None
@@ -658,9 +658,9 @@ def test_conflict_is_left_to_the_person(tree, laid):
     pin_next_release(tree, NUMBERS.replace("n15 = 15", "n15 = 99"))
     with pytest.raises(BuildError, match="(?s)could not apply.*ci/patch export"):
         rebase(tree)
-    with pytest.raises(BuildError, match="under way"):
+    with pytest.raises(BuildError, match="in progress"):
         rebase(tree)
-    with pytest.raises(BuildError, match="under way"):
+    with pytest.raises(BuildError, match="in progress"):
         export(tree)
     text = re.sub(
         r"(?s)<<<<<<<.*>>>>>>>[^\n]*\n", "n15 = 0\n", (laid / NUMBERS_PATH).read_text()

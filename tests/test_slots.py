@@ -10,8 +10,8 @@ import pytest
 from ray.exceptions import RayActorError
 from ray.tune.execution.idle_actors import IdleActors
 from ray.tune.execution.slot_admission import (
+    ActorStatus,
     Admission,
-    Claim,
     ResumedTrials,
     Supply,
     admit,
@@ -26,7 +26,9 @@ from ray.tune.execution.trainable_support import TrainableSupport
 from ray.tune.experiment import Trial
 from ray.tune.utils.object_cache import _ObjectCache
 
-NONE, WAITING, STARTED = Claim.NONE, Claim.WAITING, Claim.STARTED
+NONE = ActorStatus.NONE
+REQUESTED = ActorStatus.REQUESTED
+STARTED = ActorStatus.STARTED
 
 
 @pytest.mark.parametrize(
@@ -43,15 +45,15 @@ def test_trial_starts_at_once_unless_it_would_have_to_wait(supply):
 
 
 @pytest.mark.parametrize(
-    "is_paused, claim, has_idle_actor, has_room, admission",
+    "is_paused, status, has_idle_actor, has_room, admission",
     [
         # A pending trial asks, or uses an idle actor, if there is room for it.
         (False, NONE, False, True, Admission.START),
         (False, NONE, True, True, Admission.START),
         (False, NONE, True, False, Admission.REFUSE),
         # One that has asked already goes to the front, and takes no more room.
-        (False, WAITING, False, False, Admission.MOVE_UP),
-        (False, WAITING, True, True, Admission.MOVE_UP),
+        (False, REQUESTED, False, False, Admission.MOVE_UP),
+        (False, REQUESTED, True, True, Admission.MOVE_UP),
         # One that is starting is not to be touched.
         (False, STARTED, True, True, Admission.REFUSE),
         # A paused trial leaves the choice open until resources are ready.
@@ -60,44 +62,44 @@ def test_trial_starts_at_once_unless_it_would_have_to_wait(supply):
         (True, NONE, False, False, Admission.REFUSE),
         # Its old actor is still saving, or being stopped.
         (True, STARTED, True, True, Admission.REFUSE),
-        (True, WAITING, True, True, Admission.REFUSE),
+        (True, REQUESTED, True, True, Admission.REFUSE),
     ],
 )
-def test_admission(is_paused, claim, has_idle_actor, has_room, admission):
-    assert admit(is_paused, claim, has_idle_actor, has_room) is admission
+def test_admission(is_paused, status, has_idle_actor, has_room, admission):
+    assert admit(is_paused, status, has_idle_actor, has_room) is admission
 
 
 @pytest.mark.parametrize(
-    "is_paused, claim, has_idle_actor",
-    list(itertools.product([True, False], Claim, [True, False])),
+    "is_paused, status, has_idle_actor",
+    list(itertools.product([True, False], ActorStatus, [True, False])),
 )
-def test_without_room_nobody_asks_for_more(is_paused, claim, has_idle_actor):
-    admission = admit(is_paused, claim, has_idle_actor, has_room=False)
+def test_without_room_nobody_asks_for_more(is_paused, status, has_idle_actor):
+    admission = admit(is_paused, status, has_idle_actor, has_room=False)
     assert admission in (Admission.REFUSE, Admission.MOVE_UP)
 
 
 @pytest.mark.parametrize(
-    "claims, resumed, withdrawn",
+    "statuses, resumed, withdrawn",
     [
-        ({"a": WAITING, "b": WAITING, "c": STARTED}, [], "b"),
-        ({"a": WAITING, "b": WAITING}, ["b"], "a"),
-        ({"chosen": WAITING, "a": STARTED}, [], None),
+        ({"a": REQUESTED, "b": REQUESTED, "c": STARTED}, [], "b"),
+        ({"a": REQUESTED, "b": REQUESTED}, ["b"], "a"),
+        ({"chosen": REQUESTED, "a": STARTED}, [], None),
         ({}, [], None),
     ],
 )
-def test_last_one_that_waits_gives_way(claims, resumed, withdrawn):
-    found = choose_to_withdraw(reversed(claims), claims.get, "chosen", resumed)
+def test_last_one_that_waits_gives_way(statuses, resumed, withdrawn):
+    found = choose_to_withdraw(reversed(statuses), statuses.get, "chosen", resumed)
     assert found == withdrawn
 
 
 @pytest.mark.parametrize(
-    "claims, has_room, more_to_come, chosen",
+    "statuses, has_room, more_to_come, chosen",
     [
         # Who came first, whether it has asked for an actor or not.
-        ({"a": WAITING, "b": NONE}, True, True, "a"),
-        ({"a": NONE, "b": WAITING}, True, True, "a"),
+        ({"a": REQUESTED, "b": NONE}, True, True, "a"),
+        ({"a": NONE, "b": REQUESTED}, True, True, "a"),
         # Without room only those that count already.
-        ({"a": NONE, "b": WAITING}, False, True, "b"),
+        ({"a": NONE, "b": REQUESTED}, False, True, "b"),
         ({"a": NONE}, False, True, None),
         # One whose own actor is starting only where nobody else may come.
         ({"a": STARTED, "b": NONE}, True, True, "b"),
@@ -106,8 +108,8 @@ def test_last_one_that_waits_gives_way(claims, resumed, withdrawn):
         ({}, True, False, None),
     ],
 )
-def test_idle_actor_goes_to_who_came_first(claims, has_room, more_to_come, chosen):
-    found = choose_for_idle_actor(claims, claims.get, has_room, more_to_come)
+def test_idle_actor_goes_to_who_came_first(statuses, has_room, more_to_come, chosen):
+    found = choose_for_idle_actor(statuses, statuses.get, has_room, more_to_come)
     assert found == chosen
 
 
@@ -149,18 +151,20 @@ def test_resumed_trials_keep_the_order_of_the_choices():
 
 
 @pytest.mark.parametrize(
-    "claims, shape, promised",
+    "statuses, shape, promised",
     [
-        ({"a": WAITING}, "cpu", True),
-        ({"a": WAITING}, "gpu", False),
+        ({"a": REQUESTED}, "cpu", True),
+        ({"a": REQUESTED}, "gpu", False),
         ({"a": STARTED}, "cpu", False),
         ({"a": NONE}, "cpu", False),
         ({}, "cpu", False),
     ],
 )
-def test_resources_are_promised_to_a_resumed_trial_that_waits(claims, shape, promised):
+def test_resources_are_promised_to_a_resumed_trial_that_waits(
+    statuses, shape, promised
+):
     shapes = {"a": "cpu"}
-    assert resumed(*claims).are_promised(shape, shapes.get, claims.get) is promised
+    assert resumed(*statuses).are_promised(shape, shapes.get, statuses.get) is promised
 
 
 # Reservations

@@ -1,4 +1,4 @@
-"""ASHAv2 by itself: a small stand-in for the controller, no Ray."""
+"""ASHAv2 on its own: a small stand-in for the controller, no Ray."""
 
 import copy
 import inspect

@@ -110,7 +110,7 @@ def test_bundles_are_spread_over_nodes():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_same_seed_same_history(seed):
+def test_same_seed_same_transcript(seed):
     def run():
         return VirtualCluster(
             Experiment(
@@ -129,7 +129,7 @@ def test_same_seed_same_history(seed):
 
 
 def test_other_seed_other_order():
-    histories = {
+    transcripts = {
         VirtualCluster(
             Experiment(num_samples=4, stop={"training_iteration": 3}),
             options=Options(seed=seed),
@@ -138,7 +138,7 @@ def test_other_seed_other_order():
         .transcript()
         for seed in range(5)
     }
-    assert len(histories) > 1
+    assert len(transcripts) > 1
 
 
 def test_same_run_in_another_process(tmp_path):
@@ -622,11 +622,11 @@ def test_run_goes_on_after_an_error_in_a_hook(hook):
 
 @pytest.mark.fixes("endless-stall")
 def test_run_that_stalls_is_ended():
-    parked = PlannedScheduler(acts=[], resumes=False)
-    parked.on_trial_result = lambda *_: "PAUSE"
+    paused = PlannedScheduler(acts=[], resumes=False)
+    paused.on_trial_result = lambda *_: "PAUSE"
     cluster = VirtualCluster(
         Experiment(
-            parked, num_samples=2, stop={"training_iteration": 2}, stall_timeout_s=20
+            paused, num_samples=2, stop={"training_iteration": 2}, stall_timeout_s=20
         ),
         options=Options(may_stall=True),
     )

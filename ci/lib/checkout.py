@@ -146,7 +146,7 @@ def write_state(tree: Tree, git: Git, commit: str, links: List[str]) -> None:
 def unexported_work(tree: Tree, git: Git, upstream: Upstream) -> Optional[str]:
     """Say what would be lost if the checkout were laid anew, if anything."""
     if git.operation():
-        return f"a {git.operation()} is under way; finish or abort it"
+        return f"a {git.operation()} is in progress; finish or abort it"
     if git.text("status", "--porcelain"):
         return "there are uncommitted changes; commit them and run `ci/patch export`"
     for name, commit in _tips(git).items():
@@ -229,8 +229,8 @@ def _check_nothing_lost(tree: Tree, git: Git, own: bool, rev: str) -> None:
     """Check that an export takes all there is, and undoes nothing."""
     if own and git.operation():
         raise BuildError(
-            f"{git.folder}: a {git.operation()} is under way; finish it first, or give "
-            "--force to export what is there"
+            f"{git.folder}: a {git.operation()} is in progress; finish it first, or "
+            "give --force to export what is there"
         )
     state = read_state(git.folder) if own else None
     if state and state["patches"] != patches_digest(tree):
@@ -263,7 +263,7 @@ def rebase(tree: Tree) -> List[str]:
 
     Raises:
         BuildError: If there is work that git would trip over, or a conflict. The
-            rebase is under way then, as git leaves it.
+            rebase is in progress then, as git leaves it.
     """
     git = Git(checkout_folder(tree))
     if not git.folder.is_dir() or not git.commit(BRANCH):
@@ -274,7 +274,7 @@ def rebase(tree: Tree) -> List[str]:
     changes = git.text("status", "--porcelain", "--untracked-files=no")
     if git.operation() or changes:
         what = f"a {git.operation()}" if git.operation() else "an uncommitted change"
-        raise BuildError(f"{git.folder}: {what} is under way; finish that first")
+        raise BuildError(f"{git.folder}: {what} is in progress; finish that first")
     upstream = Upstream.read(tree)
     version = upstream.version
     old, tip = git.text("rev-list", "--max-parents=0", BRANCH), git.commit(BRANCH)

@@ -99,7 +99,7 @@ class Git:
         return found or None
 
     def operation(self) -> Optional[str]:
-        """Return what is under way in a repository, such as a rebase, if anything."""
+        """Return what is in progress in a repository, such as a rebase, if anything."""
         for name, operation in OPERATIONS.items():
             if (self.folder / ".git" / name).exists():
                 return operation

@@ -297,7 +297,7 @@ def export(output):
         if rest:
             _write(folder, rest)
             names = "\n".join(sorted(rest))
-            _commit(git, f"[tune] Add what stands by itself\n\n{names}\n")
+            _commit(git, f"[tune] Add what stands on its own\n\n{names}\n")
         _write(folder, {f"{TESTS}/{name}": text for name, text in tests.items()})
         _tidy(folder / TESTS)
         _commit(git, "[tune] Test the controller, the schedulers and the searchers\n")

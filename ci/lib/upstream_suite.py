@@ -226,7 +226,7 @@ def read_report(text: str, file: str) -> Dict[str, Outcome]:
         # What pytest could not collect has the name of the module, and no class.
         classes = place[place.index(module) + 1 :] if module in place else []
         name = case.get("name")
-        if not name:  # It was under way when pytest was interrupted.
+        if not name:  # It was in progress when pytest was interrupted.
             continue
         if not any(place):
             name = WHOLE_FILE

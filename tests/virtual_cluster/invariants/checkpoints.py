@@ -113,13 +113,13 @@ class CheckpointsThere:
 class NoPinLeft:
     """At the end nobody keeps a checkpoint from being deleted."""
 
-    RULES = {"hold-left": "No checkpoint is pinned at the end."}
+    RULES = {"pin-left": "No checkpoint is pinned at the end."}
 
     def at_end(self, monitor, controller) -> None:
         for trial in controller.get_trials():
             left = pins_of(trial)
             if left:
-                monitor.broken("hold-left", left, trial.trial_id)
+                monitor.broken("pin-left", left, trial.trial_id)
 
 
 class PausedStaysPaused:

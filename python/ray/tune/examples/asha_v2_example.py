@@ -178,7 +178,7 @@ def main(num_samples=16, max_t=81):
                 "epochs trained",
                 "seconds",
                 "best validation accuracy",
-                f"got to max_t={max_t}",
+                f"reached max_t={max_t}",
             ]
         ]
         + [

@@ -102,7 +102,7 @@ def get_reuse_hint(trial: Trial, scheduler: "TrialScheduler") -> Optional[str]:
     Returns:
         The message. None if there is nothing to say: class trainables support reuse
         only with a ``reset_config``, ``ResourceChangingScheduler`` does not support it,
-        and ``tune.run`` warns of PBT by itself.
+        and ``tune.run`` warns of PBT on its own.
     """
     from ray.tune.schedulers import (
         PopulationBasedTraining,

@@ -28,7 +28,7 @@ class IdleActors:
         warn_once: Logs a message, but only once on a topic.
 
     Attributes:
-        paused_actors: The actors that still hold the state of a paused trial.
+        paused_actors: The actors that still have the state of a paused trial.
     """
 
     def __init__(

@@ -100,7 +100,7 @@ class PausedActors:
         if state is not None:
             self.discard(state.tracked_actor)
 
-    def take(self, trial: Trial, tracked_actor: TrackedActor) -> bool:
+    def use(self, trial: Trial, tracked_actor: TrackedActor) -> bool:
         """Use an actor for a trial.
 
         Args:

@@ -4,17 +4,17 @@ import enum
 from typing import Any, Callable, Container, Dict, Hashable, Iterable, Optional, Tuple
 
 
-class Claim(enum.Enum):
-    """How far a trial has got on its way to an actor of its own.
+class ActorStatus(enum.Enum):
+    """How far a trial is on its way to an actor of its own.
 
     Attributes:
-        NONE: It has asked for no actor.
-        WAITING: It has asked for one, and waits for resources.
+        NONE: The trial has requested no actor.
+        REQUESTED: It has requested one, and waits for resources.
         STARTED: It has the resources: the actor runs, or is being started.
     """
 
     NONE = "none"
-    WAITING = "waiting"
+    REQUESTED = "requested"
     STARTED = "started"
 
 
@@ -53,7 +53,7 @@ class Admission(enum.Enum):
     RESERVE = "reserve"
 
 
-ClaimOf = Callable[[Hashable], Claim]
+StatusOf = Callable[[Hashable], ActorStatus]
 
 _STARTS_AT_ONCE = (Supply.IDLE_ACTOR, Supply.READY, Supply.UNKNOWN)
 
@@ -84,22 +84,22 @@ def starts_at_once(supply: Supply) -> bool:
 
 
 def admit(
-    is_paused: bool, claim: Claim, has_idle_actor: bool, has_room: bool
+    is_paused: bool, status: ActorStatus, has_idle_actor: bool, has_room: bool
 ) -> Admission:
     """Decide what to do about the trial that the scheduler wants to run.
 
     Args:
         is_paused: Whether it is paused. Else it is pending.
-        claim: How far it has got already.
+        status: The status of its actor.
         has_idle_actor: Whether an actor of its shape is idle.
         has_room: Whether it may ask for a slot, if need be in the place of another.
 
     Returns:
         What to do.
     """
-    if claim is Claim.WAITING and not is_paused:
+    if status is ActorStatus.REQUESTED and not is_paused:
         return Admission.MOVE_UP
-    if claim is not Claim.NONE or not has_room:
+    if status is not ActorStatus.NONE or not has_room:
         return Admission.REFUSE
     if has_idle_actor or not is_paused:
         return Admission.START
@@ -108,7 +108,7 @@ def admit(
 
 def choose_to_withdraw(
     latest_first: Iterable[Hashable],
-    claim_of: ClaimOf,
+    status_of: StatusOf,
     chosen: Hashable,
     resumed: Container[Hashable],
 ) -> Optional[Any]:
@@ -116,7 +116,7 @@ def choose_to_withdraw(
 
     Args:
         latest_first: Pending trials, the last one that has asked for a slot first.
-        claim_of: Returns how far a trial has got.
+        status_of: Returns the status of the actor of a trial.
         chosen: Trial that the scheduler has chosen, which is not to give way.
         resumed: Trials that were resumed, which are not to give way either.
 
@@ -127,7 +127,7 @@ def choose_to_withdraw(
         if (
             trial != chosen
             and trial not in resumed
-            and claim_of(trial) is Claim.WAITING
+            and status_of(trial) is ActorStatus.REQUESTED
         ):
             return trial
     return None
@@ -135,7 +135,7 @@ def choose_to_withdraw(
 
 def choose_for_idle_actor(
     candidates: Iterable[Hashable],
-    claim_of: ClaimOf,
+    status_of: StatusOf,
     has_room: bool,
     more_to_come: bool,
 ) -> Optional[Any]:
@@ -146,7 +146,7 @@ def choose_for_idle_actor(
 
     Args:
         candidates: Trials that could use the actor, in the order in which they came.
-        claim_of: Returns how far a trial has got.
+        status_of: Returns the status of the actor of a trial.
         has_room: Whether a trial that has not asked for a slot may do so.
         more_to_come: Whether there may be further trials.
 
@@ -155,10 +155,10 @@ def choose_for_idle_actor(
     """
     starting = None
     for trial in candidates:
-        claim = claim_of(trial)
-        if claim is Claim.WAITING or (claim is Claim.NONE and has_room):
+        status = status_of(trial)
+        if status is ActorStatus.REQUESTED or (status is ActorStatus.NONE and has_room):
             return trial
-        if claim is Claim.STARTED and starting is None:
+        if status is ActorStatus.STARTED and starting is None:
             starting = trial
     return None if more_to_come else starting
 
@@ -214,19 +214,19 @@ class ResumedTrials:
         return chosen, *reversed(self._trials)
 
     def are_promised(
-        self, shape: Any, shape_of: Callable[[Any], Any], claim_of: ClaimOf
+        self, shape: Any, shape_of: Callable[[Any], Any], status_of: StatusOf
     ) -> bool:
         """Return whether the next resources of a shape are for one of these trials.
 
         Args:
             shape: The resources.
             shape_of: Returns what a trial wants.
-            claim_of: Returns how far a trial has got.
+            status_of: Returns the status of the actor of a trial.
 
         Returns:
             True if one of them waits for these resources.
         """
         return any(
-            claim_of(trial) is Claim.WAITING and shape_of(trial) == shape
+            status_of(trial) is ActorStatus.REQUESTED and shape_of(trial) == shape
             for trial in self._trials
         )

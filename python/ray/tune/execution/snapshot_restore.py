@@ -253,7 +253,7 @@ class _StoredStates:
             return found
         listed = "\n".join(f"- {reason}" for reason in passed_over)
         raise _ExperimentStateUnreadable(
-            f"The state of the experiment in '{self._path}' can not be loaded:\n"
+            f"The state of the experiment in '{self._path}' cannot be loaded:\n"
             f"{listed}\n"
             f"Nothing was changed. Restore these files from a copy. To begin the "
             f"experiment anew instead, choose another name or folder for it."

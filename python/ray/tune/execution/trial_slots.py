@@ -15,8 +15,8 @@ from typing import (
 from ray.air.execution import ResourceRequest
 from ray.air.execution._internal import TrackedActor
 from ray.tune.execution.slot_admission import (
+    ActorStatus,
     Admission,
-    Claim,
     ResumedTrials,
     Supply,
     admit,
@@ -99,9 +99,9 @@ class TrialSlots:
     def has_room(self) -> bool:
         """Return whether one more trial may ask for a slot."""
         limit = self.limit
-        return limit is None or is_below(limit, self._num_claimed())
+        return limit is None or is_below(limit, self._num_requested())
 
-    def _num_claimed(self) -> int:
+    def _num_requested(self) -> int:
         """The number of slots that trials have, or that were asked for."""
         return len(self._trial_to_actor) + len(self._reservations)
 
@@ -114,13 +114,13 @@ class TrialSlots:
         limit = self.limit
         return limit is None or is_below(limit, self._num_started())
 
-    def _claim(self, trial: Trial) -> Claim:
+    def _actor_status(self, trial: Trial) -> ActorStatus:
         tracked_actor = self._trial_to_actor.get(trial)
         if tracked_actor is None:
-            return Claim.NONE
+            return ActorStatus.NONE
         if self._get_manager().is_actor_started(tracked_actor):
-            return Claim.STARTED
-        return Claim.WAITING
+            return ActorStatus.STARTED
+        return ActorStatus.REQUESTED
 
     def _supply(self, request: ResourceRequest) -> Supply:
         manager = self._get_manager()
@@ -140,7 +140,7 @@ class TrialSlots:
 
     def _is_promised(self, request: ResourceRequest) -> bool:
         return self._resumed.are_promised(
-            request, lambda trial: trial.placement_group_factory, self._claim
+            request, lambda trial: trial.placement_group_factory, self._actor_status
         )
 
     def _may_fit(self, request: ResourceRequest) -> bool:
@@ -220,13 +220,13 @@ class TrialSlots:
         """Have a chosen trial ask before others; return whether to start it now."""
         if trial.status not in (Trial.PENDING, Trial.PAUSED):
             return False
-        request, claim = trial.placement_group_factory, self._claim(trial)
+        request, status = trial.placement_group_factory, self._actor_status(trial)
         has_idle_actor = self._idle_actors.has(request)
         admission = admit(
             is_paused=trial.status == Trial.PAUSED,
-            claim=claim,
+            status=status,
             has_idle_actor=has_idle_actor,
-            has_room=claim is Claim.NONE and self._has_room_for(trial),
+            has_room=status is ActorStatus.NONE and self._has_room_for(trial),
         )
         if admission is Admission.MOVE_UP:
             self.prioritize(trial)
@@ -249,7 +249,7 @@ class TrialSlots:
     def _make_room(self, chosen: Trial) -> None:
         """Have others than the chosen trial ask again later, if there are too many."""
         limit = self.limit
-        while limit is not None and self._num_claimed() > limit:
+        while limit is not None and self._num_requested() > limit:
             waiting = self._find_to_withdraw(chosen)
             if waiting is not None:
                 self._withdraw(waiting)
@@ -262,7 +262,9 @@ class TrialSlots:
             for trial in reversed(self._trial_to_actor)
             if trial.status == Trial.PENDING and trial in self._staged_trials
         )
-        return choose_to_withdraw(latest_first, self._claim, chosen, self._resumed)
+        return choose_to_withdraw(
+            latest_first, self._actor_status, chosen, self._resumed
+        )
 
     def _put_ahead(self, trial: Trial, was_idle: bool) -> None:
         """Put a trial that was just started ahead of the others."""
@@ -317,7 +319,7 @@ class TrialSlots:
                 and trial not in resetting_trials
                 and self._idle_actors.has_one_for(trial)
             ),
-            self._claim,
+            self._actor_status,
             has_room=self.has_room(),
             more_to_come=not self._search_alg.is_finished(),
         )

@@ -123,7 +123,7 @@ def _reconcile_logs(trial: "Trial", goes_on: bool) -> None:
                 _fetch_log(trial, name)
             _cut_log(Path(trial.local_path, name), read_rows, iteration, is_own)
         except OSError:
-            logger.exception(f"The log {name} of trial {trial} can not be reconciled.")
+            logger.exception(f"The log {name} of trial {trial} cannot be reconciled.")
 
 
 def _cut_log(path: Path, read_rows, iteration: int, is_own: bool) -> None:
