@@ -24,6 +24,7 @@ from ray.tune.schedulers._asha_promotion import (
     Promotion,
     choose_promotion,
 )
+from ray.tune.schedulers._decision_notes import note_decision
 from ray.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
 from ray.tune.search.pausing import learns_from_pauses
 from ray.tune.utils._result_values import read_result
@@ -36,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 _UNPROMOTABLE = "no promotion is left for it"
 _DIVERGED = "its result is not a number, and nothing else is left to do"
-_FALLBACK = ", as a fallback since nothing else is left to do"
+_FALLBACK = "as a fallback since nothing else is left to do"
 
 # How many running trials are looked at per decision for a pause by somebody else.
 _LOOKS = 8
@@ -261,17 +262,21 @@ class ASHAv2(FIFOScheduler):
             self._stop_unpromotable(tune_controller)
         if ladder.is_unpromotable(trial_id):
             # Also on the way back to its milestone, after a retry.
-            self._log_decision(trial, "stops at", f": {_UNPROMOTABLE}")
+            self._log_decision(trial, "stops at", _UNPROMOTABLE)
+            self._note_decision(tune_controller, trial, "stop", _UNPROMOTABLE)
             self._end(trial_id)
             return TrialScheduler.STOP
         if not is_due:
             return TrialScheduler.CONTINUE
         if self._would_run_next(tune_controller, trial_id):
             is_fallback = ladder.promote(trial_id)
-            self._log_decision(trial, "goes on past", _FALLBACK if is_fallback else "")
+            why = _FALLBACK if is_fallback else ""
+            self._log_decision(trial, "goes on past", why)
+            self._note_decision(tune_controller, trial, "go_on", why)
             return TrialScheduler.CONTINUE
         ladder.move(trial_id, TrialState.SAVING)
         self._log_decision(trial, "pauses at")
+        self._note_decision(tune_controller, trial, "pause")
         return TrialScheduler.PAUSE
 
     def on_trial_complete(
@@ -336,6 +341,7 @@ class ASHAv2(FIFOScheduler):
             return None
         if self._ladder.is_paused(trial_id):
             self._chosen = trial_id
+            self._note_decision(tune_controller, self._trials[trial_id], "promote")
         return self._trials[trial_id]
 
     def debug_string(self) -> str:
@@ -592,7 +598,8 @@ class ASHAv2(FIFOScheduler):
                 and trial.status == Trial.PAUSED
                 and self._ladder.is_paused(trial_id)
             ):
-                self._log_decision(trial, "is stopped at", f": {reason}")
+                self._log_decision(trial, "is stopped at", reason)
+                self._note_decision(tune_controller, trial, "stop", reason)
                 # First, so that no hook comes upon it again.
                 self._end(trial_id)
                 tune_controller.stop_trial(trial)
@@ -642,7 +649,28 @@ class ASHAv2(FIFOScheduler):
         logger.info(
             f"ASHAv2: trial {trial} {what} milestone {rung.milestone:g} with "
             f"{self._metric}={'nan' if score is None else self._as_reported(score)} "
-            f"(cutoff of {len(rung)} recorded: {self._as_reported(rung.cutoff)}){why}."
+            f"(cutoff of {len(rung)} recorded: {self._as_reported(rung.cutoff)})"
+            f"{', ' if why == _FALLBACK else ': ' if why else ''}{why}."
+        )
+
+    def _note_decision(
+        self,
+        tune_controller: "TuneController",
+        trial: Trial,
+        action: str,
+        why: Optional[str] = None,
+    ):
+        """Have a decision about a trial that stands at a milestone written to disk."""
+        rung = self._ladder.rung_of(trial.trial_id)
+        note_decision(
+            tune_controller,
+            trial,
+            action,
+            why=why or None,
+            rung=rung.milestone,
+            score=self._signed(rung.score(trial.trial_id)),
+            cutoff=self._signed(rung.cutoff),
+            bracket=self._ladder.bracket_of(trial.trial_id),
         )
 
     def _warn_once(self, key: str, message: str):

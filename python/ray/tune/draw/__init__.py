@@ -1,0 +1,1 @@
+"""Draws the decisions of an experiment's scheduler: ``python -m ray.tune.draw``."""
