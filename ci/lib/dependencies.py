@@ -18,7 +18,7 @@ from build_backend.tree import SOURCE_PREFIX
 def find_neighbours(
     files: Mapping[str, bytes], patches: Mapping[str, str]
 ) -> Dict[str, Set[str]]:
-    """Find the patches whose lines a patch touches or has for context.
+    """Find the patches whose edits a patch touches or stands beside.
 
     Args:
         files: The content of the files before the first patch, by path.
@@ -27,24 +27,33 @@ def find_neighbours(
     Returns:
         The names of such patches, by the name of each patch.
     """
-    origins: Dict[str, List[str]] = {}
+    # Of each line, the patch that it is of, and those that took lines out before it.
+    origins: Dict[str, List[Tuple[str, Set[str]]]] = {}
     found: Dict[str, Set[str]] = {name: set() for name in patches}
     for name, text in patches.items():
         for file in PatchSet(text[text.index("diff --git") :]):
             if file.path not in origins:
-                origins[file.path] = [""] * (files[file.path].count(b"\n") + 1)
+                count = files[file.path].count(b"\n") + 1
+                origins[file.path] = [("", set()) for _ in range(count)]
             lines, offset = origins[file.path], 0
             for hunk in file:
                 begin = hunk.source_start - (hunk.source_length > 0) + offset
-                old, new = begin, []
+                old, new, gone = begin, [], set()
                 for line in hunk:
-                    if line.line_type == "+":
-                        new.append(name)
-                    elif line.line_type in " -":
-                        found[name].add(lines[old])
+                    if line.line_type in " -":
+                        origin, gap = lines[old]
+                        found[name] |= {origin} | (gap if old > begin else set())
                         if line.line_type == " ":
-                            new.append(lines[old])
+                            new.append((origin, gap | gone))
+                            gone = set()
+                        else:
+                            gone |= {name} | gap
                         old += 1
+                    elif line.line_type == "+":
+                        new.append((name, gone))
+                        gone = set()
+                if gone and old < len(lines):
+                    lines[old] = (lines[old][0], lines[old][1] | gone)
                 offset += len(new) - (old - begin)
                 lines[begin:old] = new
     return {name: others - {"", name} for name, others in found.items()}

@@ -1,76 +1,43 @@
-"""Lays the patches, the new files and the tests out as commits for Ray's repository.
+"""Requests of the plan as branches of a checkout of Ray, each with its text.
 
-Written are what `git am` takes, the targets for Ray's BUILD file, and a page that says
-what a person has to do: Ray takes such work only from somebody who has reviewed each
-line, has run the tests and signs the commits off. That is not done here.
+git applies the patches and makes the commits. By hand: a test target and a line of the
+documentation are put where they belong in files that the project has no copy of.
 """
 
-import ast
 import re
-import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
+from typing import Dict, List, Mapping
 
 from build_backend.errors import BuildError
-from build_backend.tree import HERE, SOURCE_PREFIX, read_new_files
-from ci.lib.console import ROOT
+from build_backend.tree import Tree
 from ci.lib.git import Git
-from ci.lib.series import Upstream, lay_patches, lay_upstream, read_patches
-
-TESTS = "python/ray/tune/tests"
-# Tests of this repository's own tools, and their helpers.
-OURS = (
-    "conftest.py",
-    "made_up_release.py",
-    "stock_state",
-    "test_bazel_targets.py",
-    "test_patch*.py",
-    "test_pull_request.py",
-    "test_red.py",
-    "test_stock_state.py",
-    "test_upstream*.py",
-    "test_wheel*.py",
+from ci.lib.requests import (
+    TESTS,
+    DocsLine,
+    Request,
+    closure,
+    count_request,
+    read_issues,
+    read_plan,
+    read_requested_files,
 )
-MARKS = ("fixes", "ray", "hang")
+from ci.lib.series import read_header, read_patches
 
-FIXTURE = """
-
-@pytest.fixture(scope="module")
-def ray_start_2_cpus():
-    yield ray.init(num_cpus=2, include_dashboard=False)
-    ray.shutdown()
-"""
-
-GUIDE = """\
-# For a pull request to Ray
-
-{count} commits for a clone of Ray that stands at the release {version}:
-
-    git checkout -b tune-repaired ray-{version}
-    git am {folder}/*.patch
-
-Then bring the branch up to Ray's master (`git rebase master`), and:
-
-1. Review each line. Whoever opens the pull request answers for all of it.
-2. Add the targets of BUILD.bazel.txt to python/ray/tune/BUILD.bazel.
-3. Add public classes to the API reference (doc/source/tune/api/schedulers.rst) and to
-   the key concepts; Ray's lint fails on a public class without an entry.
-4. Run the tests (`python -m pytest python/ray/tune/tests/test_...`) and Ray's lint
-   (`pre-commit run --all-files`).
-5. Sign the commits off (`git rebase --signoff master`): the Developer Certificate of
-   Origin is a person's word, so these commits carry no sign-off.
-
-The controller's fixes and the scheduler can go as pull requests of their own: every
-commit here brings the new files that it needs.
-{by_hand}"""
-
+BRANCH = "tune-repaired"
+PACKAGE = "python/ray/tune/"
+BUILD_FILE = f"{PACKAGE}BUILD.bazel"
+# The person who sends a request puts their own name in place of this one.
+AUTHOR = {
+    f"GIT_{role}_{field}": value
+    for role in ("AUTHOR", "COMMITTER")
+    for field, value in (("NAME", "Sender"), ("EMAIL", "sender@invalid"))
+}
 TARGET = """\
 py_test(
     name = "{name}",
-    size = "{size}",
-    srcs = ["tests/{name}.py"],
+    size = "medium",
+    srcs = ["{source}"],
     env = {{"RAY_TRAIN_V2_ENABLED": "1"}},
     tags = [
         "exclusive",
@@ -79,276 +46,299 @@ py_test(
     deps = [":tune_lib"],
 )
 """
+_TARGET = re.compile(
+    r'^py_test\(\n    name = "([^"]+)",\n(?:(?!\)\n).*\n)*?    srcs = \["([^"]+)"\],\n'
+    r"(?:(?!\)\n).*\n)*\)\n",
+    re.MULTILINE,
+)
+WHY = "### {title}\n\n{body}"
+TEXT = """\
+# {title}
+
+## Why
+
+{why}
+
+## What
+
+{what}
+
+## How it was tested
+
+```console
+{commands}
+```
+
+(Results: paste what these commands printed for you.)
+
+## Related issues
+
+{issues}
+
+## Before you send this
+
+This was written with the help of AI. Nobody has signed it off: the commits have a
+made-up author. Send it only when you
+
+- have reviewed each line, tests included, and can answer for it;
+- have run the tests above, which fail without the change, and `pre-commit run`;
+- have made the commits yours: `git rebase {base} --exec "git commit --amend --no-edit
+  --reset-author --signoff"`, by which you certify the Developer Certificate of Origin.
+{waiting}"""
 
 
-def upstream_message(text):
-    """Turns the message of a patch into that of a commit of Ray's.
-
-    Args:
-        text: The message, with the fields `Bug:` and `Forwarded:` at its end.
-
-    Returns:
-        The message with `[tune]` for `tune:` and `Closes` lines for the bugs.
-    """
-    subject, _, body = text.partition("\n")
-    part, colon, rest = subject.partition(": ")
-    if colon and not subject.startswith("["):
-        subject = f"[{part}] {rest[:1].upper()}{rest[1:]}"
-    issues = re.findall(r"^Bug: \S*/issues/(\d+)", body, re.MULTILINE)
-    body = re.sub(r"^(Bug|Forwarded|Origin): .*\n?", "", body, flags=re.MULTILINE)
-    closes = "".join(f"Closes ray-project/ray#{issue}\n" for issue in issues)
-    return "\n\n".join(filter(None, [subject, body.strip(), closes.strip()])) + "\n"
+def list_requests(tree: Tree) -> List[str]:
+    """Return the table of the plan, a line for each request."""
+    plan, patches = read_plan(tree), read_patches(tree)
+    new_files, places = read_requested_files(tree, plan, patches)
+    lines = [f"{'request':28}{'lines':>6}{'tests':>6}  depends on; closes"]
+    for request in plan:
+        size = count_request(request, patches, new_files, places)
+        closes = " ".join(f"#{issue}" for issue in request.closes)
+        needs = " ".join(request.depends_on)
+        rest = "; ".join(filter(None, [needs, closes]))
+        tests = len(request.tests)
+        lines.append(f"{request.name:28}{size:6}{tests:6}  {rest}".rstrip())
+    return lines
 
 
-def place_new_files(patches, new_files):
-    """Finds the commit that each new file has to come with.
+def export(tree: Tree, names: List[str], onto: Path, text: Path) -> List[str]:
+    """Lay requests on a checkout of Ray, each on a branch of its own.
 
-    Args:
-        patches: The text of each patch, in order.
-        new_files: The text of each new file by its path in Ray's repository.
-
-    Returns:
-        The index of a patch by path: the first that names the module, directly or
-        through another new file. For one that none names, the number of patches.
-    """
-    places = {}
-    for path in new_files:
-        word = re.compile(rf"\b{re.escape(Path(path).stem)}\b")
-        places[path] = len(patches)
-        for index, text in enumerate(patches):
-            added = re.findall(r"^\+(?!\+\+ ).*", text, re.MULTILINE)
-            if any(word.search(line) for line in added):
-                places[path] = index
-                break
-    moved = True
-    while moved:
-        moved = False
-        for path, text in new_files.items():
-            imports = " ".join(
-                re.findall(r"^\s*(?:from|import) .*", text, re.MULTILINE)
-            )
-            for other in new_files:
-                if places[other] > places[path] and re.search(
-                    rf"\b{re.escape(Path(other).stem)}\b", imports
-                ):
-                    places[other] = places[path]
-                    moved = True
-    return places
-
-
-def _is_ours(node):
-    return re.match(rf"pytest\.mark\.({'|'.join(MARKS)})\b", ast.unparse(node))
-
-
-def upstream_test(text, helpers):
-    """Turns a test file, or a helper of tests, into one that fits Ray's repository.
+    The checkout's own branch and files stay as they are.
 
     Args:
-        text: The file.
-        helpers: Names of the modules in tests/ that are no tests.
+        tree: The source tree, whose series is as it should be.
+        names: Names of requests, or none for all.
+        onto: A git checkout of Ray. The branches start at its `HEAD`.
+        text: The folder that the texts of the requests are written to.
 
     Returns:
-        The text without this repository's marks, with helpers imported from where
-        they lie in Ray, and with the fixture that conftest.py gives here.
+        Lines that say what was done.
+
+    Raises:
+        BuildError: If a request does not fit, with the file and the hunk.
     """
-    tree = ast.parse(text)
-    gone = set()
-    for node in ast.walk(tree):
-        for decorator in getattr(node, "decorator_list", []):
-            if _is_ours(decorator):
-                gone.update(range(decorator.lineno, decorator.end_lineno + 1))
-        if isinstance(node, ast.Assign) and _is_ours(node.value):
-            gone.update(range(node.lineno, node.end_lineno + 1))
-    lines = [
-        line
-        for number, line in enumerate(text.splitlines(keepends=True), 1)
-        if number not in gone
-    ]
-    text = "".join(lines)
-    names = "|".join(MARKS)
-    text = re.sub(rf",\s*marks=pytest\.mark\.(?:{names})(?:\([^()]*\))?", "", text)
-    for helper in helpers:
-        text = re.sub(
-            rf"^(\s*)from {helper}\b",
-            rf"\1from ray.tune.tests.{helper}",
-            text,
-            flags=re.M,
-        )
-        text = re.sub(
-            rf"^(\s*)import {helper}$",
-            rf"\1from ray.tune.tests import {helper}",
-            text,
-            flags=re.M,
-        )
-    uses = any(
-        isinstance(node, ast.arg) and node.arg == "ray_start_2_cpus"
-        for node in ast.walk(tree)
-    )
-    if uses:
-        text = _with_fixture(text)
-    return text
+    plan, patches = read_plan(tree), read_patches(tree)
+    unknown = sorted(set(names) - {request.name for request in plan})
+    if unknown:
+        raise BuildError(f"patches/pull-requests has no request {unknown[0]}")
+    source = Git(onto)
+    base = source.commit("HEAD")
+    if base is None:
+        raise BuildError(f"{onto} is no git checkout with a commit")
+    new_files, places = read_requested_files(tree, plan, patches)
+    text.mkdir(parents=True, exist_ok=True)
+    commits: Dict[tuple, str] = {}
+    lines = []
+    with tempfile.TemporaryDirectory(prefix="pull-request-") as folder:
+        git = Git(Path(folder, "ray"))
+        place = str(git.folder)
+        source.run("worktree", "add", "--quiet", "--detach", place, base)
+        try:
+            for name in names or [request.name for request in plan]:
+                requests, tip = closure(plan, name), base
+                for index, request in enumerate(requests, 1):
+                    key = tuple(r.name for r in requests[:index])
+                    if key not in commits:
+                        git.run("checkout", "--quiet", "--detach", tip)
+                        files = {p for p, r in places.items() if r == request.name}
+                        own = {path: new_files[path] for path in sorted(files)}
+                        _lay(git, tree, request, patches, own)
+                        commits[key] = git.commit("HEAD")
+                    tip = commits[key]
+                source.run("branch", "--force", f"{BRANCH}/{name}", tip)
+                path = text / f"{name}.md"
+                path.write_text(write_text(requests, patches, own_files(places, name)))
+                lines.append(f"{BRANCH}/{name}: {len(requests)} commits; {path}")
+        finally:
+            source.run("worktree", "remove", "--force", place)
+    lines.append("Nothing is signed off: the texts say what is left to a person.")
+    return lines
 
 
-def _with_fixture(text):
-    body = ast.parse(text).body
-    imports = [n for n in body if isinstance(n, (ast.Import, ast.ImportFrom))]
-    end = max(node.end_lineno for node in imports)
-    lines = text.splitlines(keepends=True)
-    has_ray = any(
-        isinstance(node, ast.Import) and any(a.name == "ray" for a in node.names)
-        for node in imports
-    )
-    extra = FIXTURE if has_ray else "import ray\n" + FIXTURE
-    return "".join(lines[:end]) + extra + "".join(lines[end:])
+def own_files(places: Mapping[str, str], name: str) -> List[str]:
+    """Return the new files that come with a request, by path."""
+    return sorted(path for path, request in places.items() if request == name)
 
 
-def read_tests():
-    """Returns the test files and helpers that go to Ray, by path below tests/."""
-    folder = ROOT / "tests"
-    files = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder)
-        ours = any(Path(name.parts[0]).match(pattern) for pattern in OURS)
-        if path.is_file() and "__pycache__" not in name.parts and not ours:
-            files[name.as_posix()] = path.read_text()
-    helpers = {
-        Path(name).parts[0].removesuffix(".py")
-        for name in files
-        if not Path(name).parts[0].startswith("test_")
+def _lay(
+    git: Git,
+    tree: Tree,
+    request: Request,
+    patches: Mapping[str, str],
+    files: Mapping[str, str],
+) -> None:
+    """Make the commit of a request."""
+    for name in request.patches:
+        _apply(git, request, name, patches[name])
+    files = {
+        **files,
+        **{path: (tree.root / TESTS / path).read_text() for path in request.tests},
     }
-    return {
-        name: upstream_test(text, sorted(helpers)) if name.endswith(".py") else text
-        for name, text in files.items()
-    }
-
-
-def read_sizes():
-    """Returns the size of each target in BUILD.bazel by its name."""
-    sizes = {}
-    for node in ast.parse((ROOT / "BUILD.bazel").read_text()).body:
-        call = getattr(node, "value", None)
-        if isinstance(call, ast.Call) and call.func.id == "tune_test":
-            values = {keyword.arg: keyword.value for keyword in call.keywords}
-            sizes[values["name"].value] = values["size"].value
-    return sizes
-
-
-def _commit(git, message, author=None, date=None):
-    git.run("add", "--all")
-    options = []
-    if author:
-        options += [f"--author={author}", f"--date={date}"]
-    git.run(
-        *("-c", "user.name=Nobody", "-c", "user.email=nobody@invalid"),
-        *("commit", "--quiet", "--allow-empty", "--file=-", *options),
-        stdin=message.encode(),
-    )
-
-
-def _write(folder, files):
     for path, text in files.items():
-        target = folder / path
+        target = git.folder / path
+        if target.exists():
+            raise BuildError(f"{request.name}: {path} exists in this Ray already")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
+    for path in request.tests:
+        if re.fullmatch(rf"{PACKAGE}.*/test_\w+\.py", path):
+            _edit(git, request, BUILD_FILE, lambda text: add_target(text, path))
+    for line in request.docs:
+        _edit(git, request, line.path, lambda text: add_docs_line(text, line))
+    git.run("add", "--all")
+    git.run(
+        *("commit", "--quiet", "--no-verify", "--file=-"),
+        stdin=write_message(request, patches).encode(),
+        env=AUTHOR,
+    )
 
 
-def _tidy(folder):
-    """Sorts imports and formats, since names of modules have become longer."""
-    config = f"--config={ROOT / 'pyproject.toml'}"
-    ruff = [sys.executable, "-m", "ruff"]
-    for command in (["check", "--select=I", "--fix"], ["format"]):
-        subprocess.run(
-            [*ruff, *command, "--quiet", "--no-cache", config, str(folder)], check=True
+def _apply(git: Git, request: Request, name: str, patch: str) -> None:
+    try:
+        options = ("--index", "-C1", "--whitespace=nowarn")
+        git.run("apply", *options, "-", stdin=patch.encode())
+    except BuildError as e:
+        found = re.search(
+            r"(?:patch failed: (\S+?):(\d+)|(\S+): (?:No such|does))", str(e)
         )
+        where = str(e)
+        if found:
+            path, line = found[1] or found[3], found[2] or "0"
+            diff = patch[patch.find(f"+++ b/{path}") :]
+            hunk = re.search(rf"^@@ -{line}[, ][\s\S]*?(?=^@@|^diff|\Z)", diff, re.M)
+            where = f"{path}, hunk at line {line}:\n{hunk[0] if hunk else e}"
+        raise BuildError(
+            f"{request.name}: {name} does not fit this Ray: {where}"
+        ) from None
 
 
-def export(output):
-    """Writes the commits, the targets and the guide to a folder.
+def _edit(git: Git, request: Request, path: str, change) -> None:
+    target = git.folder / path
+    if not target.is_file():
+        raise BuildError(f"{request.name}: this Ray has no {path}")
+    try:
+        target.write_text(change(target.read_text()))
+    except BuildError as e:
+        raise BuildError(f"{request.name}: {path}: {e}") from None
+
+
+def add_target(text: str, path: str) -> str:
+    """Put the target of a test where its name belongs.
 
     Args:
-        output: The folder; what an earlier run has left there is replaced.
+        text: The BUILD file of Tune.
+        path: The test file, in Ray's repository.
+
+    Returns:
+        The text with the target, among those of tests in the same folder.
+
+    Raises:
+        BuildError: If there is such a target, or none in the folder.
     """
-    upstream = Upstream.read(HERE)
-    patches = read_patches(HERE)
-    new_files = {
-        SOURCE_PREFIX + name: path.read_text()
-        for name, path in read_new_files(HERE).items()
+    source = path[len(PACKAGE) :]
+    name, folder = Path(source).stem, Path(source).parent
+    before = after = None
+    for target in _TARGET.finditer(text):
+        if target[1] == name:
+            raise BuildError(f"it has a target {name} already")
+        if Path(target[2]).parent == folder:
+            if target[1] < name:
+                before = target
+            elif after is None:
+                after = target
+    if before is None and after is None:
+        raise BuildError(f"it has no target for a test in {folder}")
+    new = TARGET.format(name=name, source=source)
+    if before is not None:
+        return f"{text[: before.end()]}\n{new}{text[before.end() :]}"
+    return f"{text[: after.start()]}{new}\n{text[after.start() :]}"
+
+
+def add_docs_line(text: str, line: DocsLine) -> str:
+    """Put a line into a page of the documentation.
+
+    Args:
+        text: The page.
+        line: The line, and which it stands after.
+
+    Returns:
+        The text with the line.
+
+    Raises:
+        BuildError: If the page does not have that place exactly once.
+    """
+    found = re.findall(rf"^([ ]*){re.escape(line.anchor)}\n", text, re.MULTILINE)
+    if len(found) != 1:
+        raise BuildError(
+            f"it has the line {line.anchor!r} {len(found)} times, not once"
+        )
+    (indent,) = found
+    # A list in a table is indented less than the cells of its rows.
+    rows = line.text.split("\\n")
+    if rows[0] == "":
+        rows, indent = rows[1:], indent[:-2]
+    new = "".join(f"{indent}{row}\n" for row in rows)
+    place = f"{found[0]}{line.anchor}\n"
+    return re.sub(rf"^{re.escape(place)}", lambda m: m[0] + new, text, flags=re.M)
+
+
+def write_message(request: Request, patches: Mapping[str, str]) -> str:
+    """Write the message of a request's commit."""
+    parts = [request.title, _why(request, patches, "{body}")]
+    issues = _issues(request, patches)
+    return "\n\n".join(filter(None, [*parts, issues])) + "\n"
+
+
+def write_text(
+    requests: List[Request], patches: Mapping[str, str], files: List[str]
+) -> str:
+    """Write the text of a request.
+
+    Args:
+        requests: What it depends on, in order, and itself at the end.
+        patches: The text of each patch by name.
+        files: The new files that come with it.
+
+    Returns:
+        The text, in Markdown.
+    """
+    request, needed = requests[-1], [r.title for r in requests[:-1]]
+    changed = {
+        path
+        for name in request.patches
+        for path in re.findall(r"^\+\+\+ b/(\S+)", patches[name], re.MULTILINE)
     }
-    places = place_new_files(list(patches.values()), new_files)
-    tests = read_tests()
-
-    with tempfile.TemporaryDirectory(prefix="pull-request-") as temporary:
-        folder = Path(temporary) / "ray"
-        folder.mkdir()
-        git = Git(folder)
-        git.run("init", "--quiet", "--template=", "--initial-branch=laid")
-        base = lay_upstream(git, upstream)
-        lay_patches(git, upstream, patches)
-        laid = git.text("rev-list", "--reverse", f"{base}..HEAD").split()
-        git.run("checkout", "--quiet", "-B", "main", base)
-        for index, commit in enumerate(laid):
-            git.run("checkout", "--quiet", commit, "--", ".")
-            _write(folder, {p: t for p, t in new_files.items() if places[p] == index})
-            author, date, text = git.text(
-                "log", "-1", "--format=%an <%ae>%x00%ad%x00%B", commit
-            ).split("\0")
-            _commit(git, upstream_message(text), author, date)
-        rest = {p: t for p, t in new_files.items() if places[p] == len(patches)}
-        if rest:
-            _write(folder, rest)
-            names = "\n".join(sorted(rest))
-            _commit(git, f"[tune] Add what stands on its own\n\n{names}\n")
-        _write(folder, {f"{TESTS}/{name}": text for name, text in tests.items()})
-        _tidy(folder / TESTS)
-        _commit(git, "[tune] Test the controller, the schedulers and the searchers\n")
-
-        shutil.rmtree(output, ignore_errors=True)
-        output.mkdir(parents=True)
-        git.run("format-patch", "--quiet", "-o", str(output), f"{base}..main")
-        _check(git, base, output)
-
-    sizes = read_sizes()
-    names = [Path(name).stem for name in tests if Path(name).match("test_*.py")]
-    (output / "BUILD.bazel.txt").write_text(
-        "\n".join(
-            TARGET.format(name=name, size=sizes.get(name, "medium")) for name in names
-        )
+    what = [f"- changes `{path}`" for path in sorted(changed)]
+    what += [f"- adds `{path}`" for path in [*files, *request.tests]]
+    what += [f"- adds a line to `{line.path}`" for line in request.docs]
+    tests = [path for path in request.tests if "/test_" in path]
+    waiting = "".join(f"- `{title}` has been merged;\n" for title in needed)
+    return TEXT.format(
+        title=request.title,
+        why=_why(request, patches, WHY if len(request.patches) > 1 else "{body}")
+        or "It brings what later requests build on.",
+        what="\n".join(what) + (f"\n\n{request.size}" if request.size else ""),
+        commands="\n".join(f"$ python -m pytest -v {path}" for path in tests)
+        or "(it has no tests of its own yet: write them before you send it)",
+        issues=_issues(request, patches) or "None.",
+        base="master",
+        waiting=f"\nand when\n\n{waiting}" if needed else "",
     )
-    by_hand = [
-        name
-        for name, text in tests.items()
-        if re.search(rf"pytest\.mark\.({'|'.join(MARKS)})\b", text)
-    ]
-    count = len(list(output.glob("*.patch")))
-    (output / "README.md").write_text(
-        GUIDE.format(
-            count=count,
-            version=upstream.version,
-            folder=output,
-            by_hand="\nMarks that are left to take out by hand:\n"
-            + "".join(f"- tests/{name}\n" for name in by_hand)
-            if by_hand
-            else "",
-        )
-    )
-    print(f"{output}: {count} commits, {len(names)} test targets.")
-    print("Nothing is signed off: README.md there says what is left to a person.")
 
 
-def _check(git, base, output):
-    """Demands that `git am` makes of the files what they were made from."""
-    wanted = git.text("rev-parse", "main^{tree}")
-    git.run("checkout", "--quiet", "-B", "again", base)
-    git.run(
-        *("-c", "user.name=Nobody", "-c", "user.email=nobody@invalid"),
-        *("am", "--quiet", *map(str, sorted(output.glob("*.patch")))),
-    )
-    if git.text("rev-parse", "again^{tree}") != wanted:
-        raise BuildError(f"{output}: `git am` makes something else of it")
+def _why(request: Request, patches: Mapping[str, str], form: str) -> str:
+    parts = []
+    for name in request.patches:
+        title, body = read_header(name, patches[name])
+        body = re.sub(r"^(?:Bug|Forwarded|Tests|Origin): .*\n?", "", body, flags=re.M)
+        parts.append(form.format(title=title, body=body.strip()))
+    return "\n\n".join(parts)
 
 
-if __name__ == "__main__":
-    try:
-        export(Path(sys.argv[1]))
-    except BuildError as error:
-        sys.exit(f"error: {error}")
+def _issues(request: Request, patches: Mapping[str, str]) -> str:
+    issues = {i for name in request.patches for i in read_issues(name, patches[name])}
+    lines = [f"Closes #{issue}" for issue in request.closes]
+    lines += [f"Related to #{i}" for i in sorted(issues - set(request.closes), key=int)]
+    return "\n".join(lines)
