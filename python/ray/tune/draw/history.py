@@ -74,6 +74,8 @@ class History:
         num_slots: How many trials had a slot at the same time.
         going_on: Whether a trial had a slot, or waited, at the last line.
         num_dropped: How many of the oldest lines are no longer kept.
+        iterations: The last iteration of each trial.
+        saving_s: Seconds from decisions to pause until the slot was free.
     """
 
     header: Dict[str, Any] = field(default_factory=dict)
@@ -87,13 +89,18 @@ class History:
     num_slots: int = 0
     going_on: bool = False
     num_dropped: int = 0
+    iterations: Dict[str, int] = field(default_factory=dict)
+    saving_s: float = 0.0
 
 
-def read_decisions(path: str) -> List[Dict[str, Any]]:
+def read_decisions(
+    path: str, fs: Optional[pyarrow.fs.FileSystem] = None
+) -> List[Dict[str, Any]]:
     """Read the log of decisions of an experiment.
 
     Args:
         path: The folder of the experiment, on a local disk or as a URI; or one file.
+        fs: The file system that the path is on; None to tell by the path.
 
     Returns:
         The lines that belong together. A line that is cut, and files of an earlier run
@@ -102,7 +109,7 @@ def read_decisions(path: str) -> List[Dict[str, Any]]:
     Raises:
         FileNotFoundError: If there is no log.
     """
-    fs, root = get_fs_and_path(path)
+    fs, root = get_fs_and_path(path, storage_filesystem=fs)
     if fs.get_file_info(root).type == pyarrow.fs.FileType.File:
         paths = [root]
     else:
@@ -198,6 +205,9 @@ class _Maker:
         if trial is None:
             return
         self._seen.setdefault(trial)
+        iteration = entry.get("iteration", 0)
+        history.iterations[trial] = max(iteration, history.iterations.get(trial, 0))
+        history.saving_s += entry.get("saving_s", 0.0)
         if action == "start":
             self._end_slot(trial, entry, "lost")
             self._end_wait(trial, entry, "promote")

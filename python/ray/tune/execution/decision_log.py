@@ -30,7 +30,8 @@ class DecisionLog:
 
     A line has ``number``, ``time`` (seconds since the epoch), ``trial``, ``action`` and
     ``iteration``, and what else is known: ``why``, ``rung`` (the milestone), ``score``,
-    ``cutoff``, ``bracket``. The actions: ``start`` (with ``after``: "new", "pause",
+    ``cutoff``, ``bracket``, ``saving_s`` (from the decision to pause until the slot was
+    free). The actions: ``start`` (with ``after``: "new", "pause",
     "failure" or "restore"), ``pause``, ``promote``, ``go_on`` (past a milestone, in
     place), ``exploit``, ``stop``, ``fail`` (``retry``: whether it is tried again),
     ``begin`` and ``restore`` (of the experiment).
@@ -60,6 +61,15 @@ class DecisionLog:
         # later, and why the trial starts next.
         self._noted: Dict[str, Dict[str, Any]] = {}
         self._after: Dict[str, str] = {}
+        self._listeners: List[Callable[[Trial, Dict[str, Any]], None]] = []
+
+    def add_listener(self, listener: Callable[[Trial, Dict[str, Any]], None]) -> None:
+        """Have somebody told of each line about a trial.
+
+        Args:
+            listener: Called with the trial and what is written.
+        """
+        self._listeners.append(listener)
 
     def note(self, trial: Trial, action: str, **details: Any) -> None:
         """Note what a scheduler says of its decision.
@@ -74,7 +84,8 @@ class DecisionLog:
         if action in ("go_on", "exploit"):
             self._write(action, trial, **details)
         else:
-            self._noted[trial.trial_id] = {"action": action, **details}
+            noted = {"action": action, "noted_at": time.time(), **details}
+            self._noted[trial.trial_id] = noted
 
     def on_status_change(
         self, trial: Trial, previous: str, why: Optional[str] = None
@@ -153,6 +164,9 @@ class DecisionLog:
         noted = self._noted.pop(trial.trial_id, {})
         if noted.pop("action", None) != action:
             noted = {}
+        noted_at = noted.pop("noted_at", None)
+        if noted_at is not None and action == "pause":
+            noted["saving_s"] = round(time.time() - noted_at, 3)
         if why is not None:
             noted.setdefault("why", why)
         return noted
@@ -165,14 +179,15 @@ class DecisionLog:
         score = result.get(self._header.get("metric"))
         if action != "start" and score is not None:
             details.setdefault("score", score)
-        self._append(
-            {
-                "action": action,
-                "trial": trial.trial_id,
-                "iteration": result.get(TRAINING_ITERATION, 0),
-                **details,
-            }
-        )
+        entry = {
+            "action": action,
+            "trial": trial.trial_id,
+            "iteration": result.get(TRAINING_ITERATION, 0),
+            **details,
+        }
+        self._append(entry)
+        for listener in self._listeners:
+            listener(trial, entry)
 
     def _append(self, entry: Dict[str, Any]) -> None:
         entry = {"number": self._number, "time": round(time.time(), 3), **entry}

@@ -165,6 +165,7 @@ class ASHAv2(FIFOScheduler):
         self._metric = metric
         self._mode = mode
         self._max_t = max_t
+        self._reduction_factor = reduction_factor
         self._stop_last_trials = stop_last_trials
         self._promotion = promotion
         self._ladder = Ladder(grace_period, max_t, reduction_factor, brackets)
