@@ -62,6 +62,31 @@ def test_chosen_trial_gets_the_next_slot(slots, reserve):
     assert record.iterations() == [3] * 8
 
 
+@pytest.mark.fixes("idle-actor-to-newcomer")
+@RESERVE
+@pytest.mark.parametrize("seed", range(5))
+def test_idle_actor_goes_to_the_trial_that_asked_first(seed, reserve):
+    # Two slots, and four places: two trials wait when an actor becomes idle. A trial
+    # that is suggested in that step is not to get it.
+    def decide(controller, trial, result):
+        number = controller.get_trials().index(trial)
+        return "STOP" if result["training_iteration"] > number % 3 else "CONTINUE"
+
+    record = VirtualCluster(
+        Experiment(
+            ScriptedScheduler(decide, lambda controller: None),
+            num_samples=12,
+            max_concurrent=4,
+            reuse_actors=True,
+        ),
+        Cluster(slots=2, reserve=reserve),
+        options=Options(seed=seed),
+    ).run(max_events=500)
+    order = started(record)
+    # Two that start at the same time may do so in either order.
+    assert all(abs(order.index(number) - number) <= 1 for number in range(12)), order
+
+
 @pytest.mark.fixes("promotion-committed-early")
 @RESERVE
 def test_choice_rests_on_the_newest_results(reserve):
