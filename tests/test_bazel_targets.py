@@ -77,8 +77,9 @@ def test_every_target_has_a_size_or_a_timeout():
 
 
 def test_no_test_hides_in_a_subfolder():
-    nested = (ROOT / "tests").glob("*/**/test_*.py")
-    assert not [str(path.relative_to(ROOT)) for path in nested]
+    nested = [p.relative_to(ROOT) for p in (ROOT / "tests").glob("*/**/test_*.py")]
+    # Those of upstream/ get targets in Ray's own BUILD file.
+    assert not [str(path) for path in nested if path.parts[1] != "upstream"]
 
 
 def test_real_ray_gets_two_cpus():

@@ -160,6 +160,9 @@ def as_number(value: Any) -> Optional[float]:
 
     Args:
         value: Value of a line.
+
+    Returns:
+        The number, or None.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
@@ -270,6 +273,9 @@ def describe(entry: Dict[str, Any]) -> str:
 
     Args:
         entry: A line.
+
+    Returns:
+        A sentence.
     """
     parts = [entry["action"].replace("_", " ")]
     if "iteration" in entry:

@@ -56,6 +56,9 @@ def make_page(history: History, title: str) -> str:
     Args:
         history: What to draw.
         title: Name of the experiment.
+
+    Returns:
+        HTML, with all that it needs in it.
     """
     header, title = history.header, html.escape(title)
     facts = [

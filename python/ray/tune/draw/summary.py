@@ -118,6 +118,9 @@ def describe_summary(summary: Summary) -> str:
 
     Args:
         summary: The summary.
+
+    Returns:
+        The text.
     """
     trained = f"{summary.trials} trials have trained {summary.trained} iterations"
     others = []
