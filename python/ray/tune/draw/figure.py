@@ -19,6 +19,7 @@ def save_figure(history: History, title: str, path: str) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
+        from matplotlib.ticker import MaxNLocator
     except ImportError as e:
         raise ImportError(
             "The PNG is drawn with matplotlib, which is not installed: "
@@ -41,6 +42,8 @@ def save_figure(history: History, title: str, path: str) -> None:
     _draw_spans(axes[1], history, history.waits, lambda s: rows.get(s.trial), 0.3)
     _draw_spans(axes[1], history, history.slots, lambda s: rows.get(s.trial), 0.8)
     axes[1].set(ylabel="trial", xlabel="seconds", ylim=(num_rows - 0.5, -0.5))
+    for axis in axes[:2]:
+        axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes[0].legend(
         handles=[
             *(Patch(color=color, label=NAMES[kind]) for kind, color in COLORS.items()),
