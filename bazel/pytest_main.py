@@ -9,7 +9,7 @@ import pytest
 
 
 def main(args):
-    """Runs pytest as Bazel wants it; returns the exit code."""
+    """Run pytest as Bazel wants it; return the exit code."""
     scratch = os.environ.get("TEST_TMPDIR") or tempfile.mkdtemp()
     # Bazel sets none, and Ray writes below ~.
     if not os.environ.get("HOME"):

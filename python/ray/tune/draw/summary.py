@@ -75,7 +75,7 @@ def summarize(history: History) -> Summary:
 
 
 def _epochs_of_stopping(history: History, max_t: float, eta: float) -> int:
-    """How many iterations the rule of ``ASHAScheduler`` would have trained."""
+    """Return how many iterations the rule of ``ASHAScheduler`` would have trained."""
     sign = -1 if history.header.get("mode") == "min" else 1
     seen, epochs = set(), 0.0
     for bracket in {bracket for bracket, _ in history.rungs}:

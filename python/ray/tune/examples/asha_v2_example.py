@@ -115,7 +115,7 @@ class Epochs(tune.Callback):
 
 
 def search(scheduler, num_samples, storage_path):
-    """Runs the search; returns what was trained and how many seconds it took."""
+    """Run the search; return what was trained and how many seconds it took."""
     epochs = Epochs()
     tuner = tune.Tuner(
         tune.with_resources(Digits, {"cpu": 1}),
@@ -145,7 +145,7 @@ def search(scheduler, num_samples, storage_path):
 
 
 def print_table(rows):
-    """Prints rows of strings; the first column to the left, others to the right."""
+    """Print rows of strings; the first column to the left, others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for number, (first, *others) in enumerate(rows):
         cells = [first.ljust(widths[0])]

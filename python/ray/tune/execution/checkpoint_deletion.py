@@ -58,7 +58,7 @@ class _CheckpointDeletions:
         self._delete(checkpoint)
 
     def on_snapshot(self, number: int, trial_id: str, paths: Iterable[str]) -> None:
-        """A snapshot is about to be stored in which a trial has these checkpoints.
+        """Note that a snapshot to be stored names these checkpoints of a trial.
 
         Args:
             number: The number of the snapshot.
@@ -82,7 +82,7 @@ class _CheckpointDeletions:
                 self._named_by_trial.pop(trial_id, None)
 
     def is_held_up(self, newest: int, oldest: int) -> bool:
-        """Tell whether a checkpoint waits only for old snapshots to go.
+        """Return whether a checkpoint waits only for old snapshots to go.
 
         Args:
             newest: The number of the newest snapshot that is stored.

@@ -26,7 +26,7 @@ class HookCalls:
         return self._names[-1] if self._names else None
 
     def has_raised(self, error: Exception) -> bool:
-        """Whether an error comes from the last hook that has failed.
+        """Return whether an error comes from the last hook that has failed.
 
         Args:
             error: Error that was caught outside of the hook.

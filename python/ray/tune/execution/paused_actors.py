@@ -18,7 +18,7 @@ class _State:
     checkpoint: Any
 
     def is_state_of(self, trial: Trial) -> bool:
-        """Whether nobody has changed what the trial is to go on with."""
+        """Return whether nobody has changed what the trial is to go on with."""
         return (
             self.tag == trial.experiment_tag
             and self.checkpoint is trial.latest_checkpoint_result
@@ -28,7 +28,7 @@ class _State:
 
 
 def _is_saved(trial: Trial) -> bool:
-    """Whether the last checkpoint of a trial is from its last result."""
+    """Return whether the last checkpoint of a trial is from its last result."""
     saved, reported = trial.latest_checkpoint_result, trial.run_metadata.last_result
     return bool(
         saved

@@ -299,7 +299,7 @@ def _following_session(before: str, now: str) -> str:
 
 
 def _is_pickle(content: bytes) -> bool:
-    """Whether a content is a pickle with nothing missing. It is not unpickled."""
+    """Return whether a content is a whole pickle, without unpickling it."""
     try:
         for _ in pickletools.genops(content):
             pass

@@ -41,13 +41,13 @@ def stall_timeout_from_env() -> Optional[float]:
 
 
 def _is_own(scheduler: TrialScheduler) -> bool:
-    """Whether a scheduler, and all that it wraps, are classes of Ray's."""
+    """Return whether a scheduler, and all that it wraps, are classes of Ray's."""
     wrapped = (v for v in vars(scheduler).values() if isinstance(v, TrialScheduler))
     return type(scheduler).__module__.startswith("ray.") and all(map(_is_own, wrapped))
 
 
 def _goes_by_results(stopper: Stopper) -> bool:
-    """Whether a stopper ends no run without another result."""
+    """Return whether a stopper ends no run without another result."""
     if isinstance(stopper, CombinedStopper):
         return all(map(_goes_by_results, stopper._stoppers))
     return type(stopper).__module__.startswith("ray.") and not isinstance(
@@ -126,7 +126,7 @@ class StallDetector:
         self._waited_s += seconds
 
     def is_warning_due(self) -> bool:
-        """Whether the user is to be warned now."""
+        """Return whether the user is to be warned now."""
         return self._waited_s >= self._warn_at_s
 
     def on_warning(self) -> None:

@@ -76,7 +76,7 @@ class _TrialDecisions:
         return self.queued.pop(trial_id, None)
 
     def is_stopping(self, trial_id: str) -> bool:
-        """Whether it was decided to stop the trial."""
+        """Return whether it was decided to stop the trial."""
         return TrialScheduler.STOP in (
             self.cached.get(trial_id),
             self.queued.get(trial_id),

@@ -102,7 +102,7 @@ class TrialSlots:
         return limit is None or is_below(limit, self._num_requested())
 
     def _num_requested(self) -> int:
-        """The number of slots that trials have, or that were asked for."""
+        """Return the number of slots that trials have, or that were asked for."""
         return len(self._trial_to_actor) + len(self._reservations)
 
     def _num_started(self) -> int:
@@ -110,7 +110,7 @@ class TrialSlots:
         return sum(map(manager.is_actor_started, self._trial_to_actor.values()))
 
     def _is_below_limit(self) -> bool:
-        """Whether one more trial may have an actor."""
+        """Return whether one more trial may have an actor."""
         limit = self.limit
         return limit is None or is_below(limit, self._num_started())
 
@@ -133,7 +133,7 @@ class TrialSlots:
         return Supply.UNKNOWN
 
     def _is_ready(self, request: ResourceRequest) -> bool:
-        """Whether resources that were asked for are ready, and promised to nobody."""
+        """Return whether requested resources are ready, and promised to nobody."""
         return self._get_manager().has_resources_ready(
             request
         ) and not self._is_promised(request)
@@ -144,7 +144,7 @@ class TrialSlots:
         )
 
     def _may_fit(self, request: ResourceRequest) -> bool:
-        """Whether the cluster has more than our actors use, for all we know."""
+        """Return whether the cluster has more than our actors use, for all we know."""
         used = self._get_manager().get_live_actors_resources()
         total = self._get_total_resources()
         return all(
@@ -200,7 +200,7 @@ class TrialSlots:
             self._reservations.release(resource_request)
 
     def _has_candidates(self) -> bool:
-        """Whether there is a point in asking the scheduler for its choice."""
+        """Return whether there is a point in asking the scheduler for its choice."""
         if not self._is_below_limit():
             return False
         manager = self._get_manager()
@@ -239,7 +239,7 @@ class TrialSlots:
         return admission is Admission.START
 
     def _has_room_for(self, chosen: Trial) -> bool:
-        """Whether a chosen trial may ask for a slot, if need be in place of another."""
+        """Return whether a chosen trial may ask, perhaps in the place of another."""
         return (
             self.has_room()
             or self._reservations.has(chosen.placement_group_factory)

@@ -58,7 +58,7 @@ def validate(max_t: Number, reduction_factor: Number) -> None:
 
 @functools.lru_cache(maxsize=64)
 def max_halvings(max_t: Number, reduction_factor: Number) -> int:
-    """How often the longest bracket is reduced, ``s_max`` in the paper.
+    """Return how often the longest bracket is reduced, ``s_max`` in the paper.
 
     Args:
         max_t: The most units of time that a trial is trained for.
@@ -71,7 +71,7 @@ def max_halvings(max_t: Number, reduction_factor: Number) -> int:
 
 
 def num_configurations(max_t: Number, reduction_factor: Number, s: int) -> int:
-    """How many trials the bracket ``s`` starts with, ``n`` in the paper.
+    """Return how many trials the bracket ``s`` starts with, ``n`` in the paper.
 
     Args:
         max_t: The most units of time that a trial is trained for.
@@ -86,7 +86,7 @@ def num_configurations(max_t: Number, reduction_factor: Number, s: int) -> int:
 
 
 def paper_rungs(max_t: Number, reduction_factor: Number, s: int) -> List[Rung]:
-    """The bracket ``s`` to the letter of Algorithm 1.
+    """Return the bracket ``s`` to the letter of Algorithm 1.
 
     Args:
         max_t: The most units of time that a trial is trained for.
@@ -105,7 +105,7 @@ def paper_rungs(max_t: Number, reduction_factor: Number, s: int) -> List[Rung]:
 
 
 def bracket_rungs(max_t: Number, reduction_factor: Number, s: int) -> List[Rung]:
-    """The bracket ``s`` as it is run.
+    """Return the bracket ``s`` as it is run.
 
     It differs from :func:`paper_rungs` in three ways. Sizes are rounded up, as
     ``HyperBandScheduler`` always has, which also keeps one trial at least. Milestones
@@ -142,7 +142,7 @@ def bracket_rungs(max_t: Number, reduction_factor: Number, s: int) -> List[Rung]
 
 
 def released_rungs(max_t: Number, reduction_factor: Number, s: int) -> List[Rung]:
-    """The bracket ``s`` as Ray up to 2.60.0 runs it.
+    """Return the bracket ``s`` as Ray up to 2.60.0 runs it.
 
     It differs from :func:`bracket_rungs` by what logarithms and powers of floats are
     rounded to. The last milestone, which may be lower there, is ``max_t``.
@@ -320,7 +320,7 @@ class Bracket:
         return True
 
     def goes_on(self, trial_id: str) -> bool:
-        """Whether a live trial has a way to go in the current rung.
+        """Return whether a live trial has a way to go in the current rung.
 
         Args:
             trial_id: Of a live trial.
@@ -339,7 +339,7 @@ class Bracket:
         self.entries[trial_id].waiting = True
 
     def is_waiting(self, trial_id: str) -> bool:
-        """Whether a trial waits for the others.
+        """Return whether a trial waits for the others.
 
         Args:
             trial_id: Of any trial.
@@ -351,7 +351,7 @@ class Bracket:
         return entry is not None and entry.waiting
 
     def restart(self, trial_id: str) -> None:
-        """A live trial starts over from some checkpoint: it does not wait any more.
+        """Note that a live trial starts over from some checkpoint, and waits no more.
 
         What it has reported at the milestone stays.
 
@@ -361,7 +361,7 @@ class Bracket:
         self.entries[trial_id].waiting = False
 
     def remove(self, trial_id: str) -> None:
-        """A trial has failed, ended, or was stopped from outside.
+        """Note that a trial has failed, ended, or was stopped from outside.
 
         Args:
             trial_id: Of any trial.
@@ -369,7 +369,7 @@ class Bracket:
         self.entries.pop(trial_id, None)
 
     def ready(self, more_to_come: bool = False) -> bool:
-        """Whether the bracket can be reduced now.
+        """Return whether the bracket can be reduced now.
 
         Args:
             more_to_come: Whether a new trial may still join. A first rung that is not

@@ -192,7 +192,7 @@ def resample(value: Any, distribution: Any) -> Any:
 
 
 def is_scalable(value: Any) -> bool:
-    """Whether a value can be multiplied by a factor."""
+    """Return whether a value can be multiplied by a factor."""
     return isinstance(value, (Number, np.bool_))
 
 

@@ -76,11 +76,11 @@ class SourceCheckpoint:
         self.saved_by.pin_checkpoint(result.checkpoint, pinned_by=self._pinned_by)
 
     def is_pending(self) -> bool:
-        """Whether the save had still to resolve at the last update."""
+        """Return whether the save had still to resolve at the last update."""
         return self._save is not None
 
     def is_available(self) -> bool:
-        """Whether there is a checkpoint to exploit."""
+        """Return whether there is a checkpoint to exploit."""
         return self._result is not None
 
     def time(self, time_attr: str) -> float:
@@ -140,7 +140,7 @@ class SourceCheckpoint:
 def _is_same(
     result: Optional[_TrainingResult], other: Optional[_TrainingResult]
 ) -> bool:
-    """Whether two results have the same checkpoint."""
+    """Return whether two results have the same checkpoint."""
     checkpoints = [r.checkpoint for r in (result, other) if r is not None]
     return (
         len(checkpoints) == 2
