@@ -170,6 +170,56 @@ def test_turns():
     assert ladder.in_state(TrialState.RUNNING) == ["c", "b"]
 
 
+def at(ladder):
+    return [[rung.milestone for rung in b.rungs] for b in ladder.brackets]
+
+
+def test_greater_max_t_adds_milestones():
+    ladder = Ladder(1, 9, 3, 3)
+    ladder.add("a", 0)
+    ladder.move("a", TrialState.RUNNING)
+    ladder.record("a", 9, 1.0)
+    ladder.stop_at_max_t("a")
+    ladder.add("b", 2)
+    assert at(ladder) == [[1, 3], [3], []]
+    assert ladder.num_reached_max_t == 1
+    ladder.change_max_t(28)
+    assert at(ladder) == [[1, 3, 9, 27], [3, 9, 27], [9, 27]]
+    assert ladder.num_reached_max_t == 0
+    assert ladder.stopped_at("a") == 9 and ladder.stopped_at("b") is None
+    assert ladder.rung_of("a").milestone == 3
+    assert (ladder.num_reporting, ladder.num_ended) == (1, 1)
+    # It waits where it had ended.
+    ladder.record("a", 9, 1.0)
+    ladder.move("a", TrialState.PAUSED)
+    assert ladder.next_fallback() is None, "the other one may report"
+    ladder.end("b")
+    assert ladder.next_fallback() == "a"
+
+
+def test_lower_max_t_removes_milestones():
+    ladder = Ladder(1, 28, 3, 2)
+    for i, name in enumerate("abc"):
+        ladder.add(name, 0)
+        ladder.move(name, TrialState.RUNNING)
+        ladder.record(name, 1, float(i))
+    ladder.record("c", 9, 2.0)
+    ladder.move("c", TrialState.PAUSED)
+    ladder.change_max_t(9)
+    assert at(ladder) == [[1, 3], [3]]
+    assert ladder.rung_of("c").milestone == 3
+    assert ladder.brackets[0].reporting == [0, 2, 0]
+    assert [r.counts.recorded for r in ladder.brackets[0].rungs] == [3, 1]
+    assert ladder.num_reporting == 2 and ladder.num_paused == 1
+    # It is past the end.
+    ladder.record("c", 9, 2.0)
+    assert ladder.num_reached_max_t == 1
+    ladder.move("c", TrialState.OVER)
+    assert ladder.in_state(TrialState.OVER) == ["c"]
+    ladder.end("c")
+    assert ladder.num_ended == 1 and ladder.rung_of("c").counts.promoted == 1
+
+
 def random_ladder(seed):
     """A ladder to which all kinds of things have happened, and the trials that run."""
     rng = random.Random(seed)

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
+from ray.tune.execution.stopped_run import take_up_stopped_trials
 from ray.tune.experiment import Trial
 from ray.tune.result import EXPR_RESULT_FILE, TRAINING_ITERATION
 from ray.tune.schedulers import TrialScheduler
@@ -131,7 +132,15 @@ def _restore_scheduler(
         scheduler.restore(path)
     except NotImplementedError:
         return False
+    except Exception:
+        logger.exception(
+            f"The state of {name} could not be restored. The scheduler starts from "
+            f"what the trials have reported."
+        )
+        return scheduler.restore_from_results(_creation_order(trials), _read_results)
     if arguments:
         logger.info(f"The run is resumed with other arguments of {name}: {arguments}")
         scheduler.change_arguments(arguments)
+        ended = [t for t in trials if t.is_finished() and scheduler.goes_on(t)]
+        take_up_stopped_trials(trials, {t.trial_id: Trial.PAUSED for t in ended})
     return True

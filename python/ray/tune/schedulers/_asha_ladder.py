@@ -25,6 +25,7 @@ class TrialState(enum.Enum):
     RUNNING = "running"
     SAVING = "saving"  # was told to pause, and was not seen paused
     INTERRUPTED = "interrupted"  # paused by somebody else
+    OVER = "over"  # is past a `max_t` that was lowered, and is to be stopped
     FAILED = "failed"  # for good, unless it is added again
     PAUSED = "paused"  # at its milestone, to be promoted
     ENDED = "ended"
@@ -41,7 +42,7 @@ class TrialProgress:
         state: What it does.
     """
 
-    __slots__ = ("bracket", "level", "state", "has_reached_max_t")
+    __slots__ = ("bracket", "level", "state", "has_reached_max_t", "stopped_at")
 
     def __init__(self, bracket: int, state: TrialState):
         self.bracket = bracket
@@ -49,6 +50,7 @@ class TrialProgress:
         self.level = -1
         self.state = state
         self.has_reached_max_t = False
+        self.stopped_at: Optional[Number] = None
 
 
 class Bracket:
@@ -86,17 +88,11 @@ class Ladder:
         num_brackets: int = 1,
         reserve: int = RESERVE,
     ):
-        at = milestones(grace_period, max_t, reduction_factor)
-        self.max_t = max_t
+        self.grace_period = grace_period
+        self.reduction_factor = reduction_factor
         self.reserve = reserve
-        self.brackets = [
-            Bracket([Rung(milestone, reduction_factor) for milestone in at[s:]])
-            for s in range(num_brackets)
-        ]
-        # Rungs of the same milestone in the order of their brackets, both ways.
-        rungs = [rung for bracket in self.brackets for rung in bracket.rungs]
-        self._ascending = sorted(rungs, key=lambda rung: rung.milestone)
-        self._descending = sorted(rungs, key=lambda rung: -rung.milestone)
+        self.brackets = [Bracket([]) for _ in range(num_brackets)]
+        self._set_max_t(max_t)
         self._progress: Dict[str, TrialProgress] = {}
         # In the order of their turn. Those paused are in their rungs.
         self._in_state: Dict[TrialState, "OrderedDict[str, None]"] = {
@@ -106,8 +102,10 @@ class Ladder:
         self.num_reporting = 0
         self.num_paused = 0
         self.num_reached_max_t = 0
-        # The highest milestone of a trial that is complete, infinite for `max_t`.
-        self._complete_at: Number = -math.inf
+        # Whether a trial has reached `max_t` with a number.
+        self._has_complete = False
+        # The highest milestone of a trial that has ended on its own with a number.
+        self._ended_at: Number = -math.inf
 
     def __len__(self) -> int:
         return len(self._progress)
@@ -138,6 +136,11 @@ class Ladder:
     def has_ended(self, trial_id: str) -> bool:
         """Return whether the trial has ended."""
         return self.state_of(trial_id) is TrialState.ENDED
+
+    def stopped_at(self, trial_id: str) -> Optional[Number]:
+        """Return at which ``max_t`` the trial was stopped, None if it was not."""
+        progress = self._progress.get(trial_id)
+        return progress and progress.stopped_at
 
     def is_paused(self, trial_id: str) -> bool:
         """Return whether the trial is paused at its milestone."""
@@ -343,21 +346,38 @@ class Ladder:
             time: When it was reported, in the units of the milestones.
             score: The greater the better; None or NaN ranks below every number.
         """
-        level = self._progress[trial_id].level
+        progress = self._progress[trial_id]
+        level = progress.level
         self.record(trial_id, time, score)
-        self._end(trial_id, keeps_place=self._progress[trial_id].level > level)
+        self._end(trial_id, keeps_place=progress.level > level)
         rung = self.rung_of(trial_id)
         if rung is not None and score is not None:
-            self._complete_at = max(self._complete_at, rung.milestone)
+            self._ended_at = max(self._ended_at, rung.milestone)
 
-    def note_reached_max_t(self, trial_id: str, is_number: bool) -> None:
-        """Note that a trial had reached ``max_t`` before it was added here.
+    def stop_at_max_t(self, trial_id: str) -> None:
+        """Note that a trial has ended because it has reached ``max_t``."""
+        self._progress[trial_id].stopped_at = self.max_t
+        self._end(trial_id, keeps_place=False)
+
+    def change_max_t(self, max_t: Number) -> None:
+        """Go on with another ``max_t``: with more milestones, or with fewer.
+
+        Results stay at the milestones that there still are. Which trials have reached
+        ``max_t`` is not known then: they have to be added anew.
 
         Args:
-            trial_id: The trial.
-            is_number: Whether its last result is a number.
+            max_t: Where trials end from now on.
         """
-        self._reach_max_t(trial_id, is_number)
+        self._set_max_t(max_t)
+        self.num_reporting = 0
+        self.num_reached_max_t = 0
+        self._has_complete = False
+        for progress in self._progress.values():
+            progress.has_reached_max_t = False
+            most = len(self.brackets[progress.bracket].rungs) - 1
+            progress.level = min(progress.level, most)
+            if progress.state not in _NOT_REPORTING:
+                self._count_reporting(progress, 1)
 
     def _reach_max_t(self, trial_id: str, is_number: bool) -> None:
         # No rung holds it any more.
@@ -368,7 +388,25 @@ class Ladder:
         self.num_reached_max_t += not progress.has_reached_max_t
         progress.has_reached_max_t = True
         if is_number:
-            self._complete_at = math.inf
+            self._has_complete = True
+
+    def _set_max_t(self, max_t: Number) -> None:
+        at = milestones(self.grace_period, max_t, self.reduction_factor)
+        self.max_t = max_t
+        for s, bracket in enumerate(self.brackets):
+            bracket.rungs = bracket.rungs[: len(at[s:])]
+            for milestone in at[s:][len(bracket.rungs) :]:
+                bracket.rungs.append(Rung(milestone, self.reduction_factor))
+            bracket.reporting = [0] * (len(bracket.rungs) + 1)
+        # Rungs of the same milestone in the order of their brackets, both ways.
+        rungs = [rung for bracket in self.brackets for rung in bracket.rungs]
+        self._ascending = sorted(rungs, key=lambda rung: rung.milestone)
+        self._descending = sorted(rungs, key=lambda rung: -rung.milestone)
+
+    @property
+    def _complete_at(self) -> Number:
+        """The highest milestone of a trial that is complete, infinite at ``max_t``."""
+        return math.inf if self._has_complete else self._ended_at
 
     def _is_complete(self, rung: Rung) -> bool:
         """Return whether a trial is complete that has got beyond this milestone."""

@@ -2,7 +2,7 @@ import logging
 import math
 import pickle
 import sys
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Union
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from ray.tune.schedulers._asha_promotion import (
 from ray.tune.schedulers._decision_notes import note_decision
 from ray.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
 from ray.tune.search.pausing import learns_from_pauses
+from ray.tune.utils import flatten_dict
 from ray.tune.utils._result_values import read_result
 from ray.util.annotations import PublicAPI
 
@@ -124,6 +125,19 @@ class ASHAv2(FIFOScheduler):
     # A state that was saved by a release before has none.
     _learns_from_pauses: Optional[bool] = None
 
+    _argument_attributes = {
+        "time_attr": "_time_attr",
+        "metric": "_metric",
+        "mode": "_mode",
+        "max_t": "_max_t",
+        "grace_period": "_grace_period",
+        "reduction_factor": "_reduction_factor",
+        "brackets": "_num_brackets",
+        "stop_last_trials": "_stop_last_trials",
+        "promotion": "_promotion",
+    }
+    _changeable_arguments = frozenset(("max_t", "stop_last_trials", "promotion"))
+
     def __init__(
         self,
         time_attr: str = "training_iteration",
@@ -165,7 +179,9 @@ class ASHAv2(FIFOScheduler):
         self._metric = metric
         self._mode = mode
         self._max_t = max_t
+        self._grace_period = grace_period
         self._reduction_factor = reduction_factor
+        self._num_brackets = brackets
         self._stop_last_trials = stop_last_trials
         self._promotion = promotion
         self._ladder = Ladder(grace_period, max_t, reduction_factor, brackets)
@@ -256,6 +272,7 @@ class ASHAv2(FIFOScheduler):
                 f"max_t={self._max_t} with "
                 f"{self._metric}={self._as_reported(score)}."
             )
+            ladder.stop_at_max_t(trial_id)
             self._end(trial_id)
             return TrialScheduler.STOP
         is_due = ladder.is_due(trial_id, time)
@@ -318,6 +335,7 @@ class ASHAv2(FIFOScheduler):
             A pending trial, or a paused one to resume. None if there is none.
         """
         self._reconcile_restored(tune_controller)
+        self._stop_over(tune_controller)
         self._reconcile(tune_controller)
         self._reconcile_running(_LOOKS)
         self._stop_unpromotable(tune_controller)
@@ -384,11 +402,72 @@ class ASHAv2(FIFOScheduler):
         with open(checkpoint_path, "rb") as f:
             state = pickle.load(f)
         at_hand = self._trials
+        # What was said of the run that begins now.
+        promotion, time_budget = self._promotion, self._time_budget
         self.__setstate__(state)
+        self._promotion = promotion or self._promotion
+        self._time_budget = time_budget
         for trial in at_hand.values():
             if trial.trial_id not in self._ladder:
                 self._ladder.add(trial.trial_id, self._draw_bracket())
             self._register(trial)
+
+    def change_arguments(self, arguments: Dict[str, Any]):
+        """Go on with another ``max_t``, and so with other milestones.
+
+        Args:
+            arguments: Those that differ, by name; all of them may.
+        """
+        super().change_arguments(arguments)
+        if self._max_t != self._ladder.max_t:
+            self._ladder.change_max_t(self._max_t)
+
+    def goes_on(self, trial: Trial) -> bool:
+        """Return whether a trial goes on that had reached a ``max_t`` which was less.
+
+        Args:
+            trial: A trial that has ended.
+
+        Returns:
+            Whether it does: it was stopped there, and not for good by now.
+        """
+        stopped_at = self._ladder.stopped_at(trial.trial_id)
+        if stopped_at is None or trial.status != Trial.TERMINATED:
+            return False
+        last = self._read_last(trial)
+        if last is None or self._stop_last_trials and last[0] >= self._max_t:
+            return False
+        if trial.checkpoint is None:
+            logger.warning(
+                f"Trial {trial} has reached max_t={stopped_at}, and stays there, since "
+                "it has no checkpoint to go on from."
+            )
+            return False
+        return True
+
+    def restore_from_results(
+        self, trials: List[Trial], get_results: Callable[[Trial], List[Dict]]
+    ) -> bool:
+        """Record what trials have reported to another scheduler.
+
+        Brackets are drawn, and trials that have ended stay so.
+
+        Args:
+            trials: Trials of the experiment in the order of their creation.
+            get_results: Returns the results of a trial, in their order.
+
+        Returns:
+            True: paused trials stay paused.
+        """
+        for trial in trials:
+            self._ladder.add(trial.trial_id, self._draw_bracket())
+            for result in get_results(trial):
+                values = self._read(trial, result, warn=False)
+                if values is not None:
+                    self._ladder.record(trial.trial_id, *values)
+            if trial.status == Trial.PAUSED and self._is_at_rung(trial.trial_id):
+                self._ladder.move(trial.trial_id, TrialState.PAUSED)
+        return True
 
     def __getstate__(self) -> Dict:
         return {**self.__dict__, "_trials": {}, "_chosen": None}
@@ -401,22 +480,31 @@ class ASHAv2(FIFOScheduler):
     def _register(self, trial: Trial):
         """Take in a trial that was added, in whatever status."""
         trial_id, ladder = trial.trial_id, self._ladder
+        # News only if it was restored with the experiment, and arguments are others.
+        last = self._read_last(trial)
+        if last is not None:
+            ladder.record(trial_id, *last)
         if trial.is_finished():
-            # Restored with the experiment.
-            last = self._read(trial, trial.last_result or {}, warn=False)
-            if last is not None and last[0] >= self._max_t:
-                ladder.note_reached_max_t(trial_id, is_number=last[1] is not None)
-            self._end(trial_id)
+            self._trials.pop(trial_id, None)
+            ladder.end(trial_id)
             return
         self._trials[trial_id] = trial
-        if trial.status == Trial.PAUSED and ladder.state_of(trial_id) in (
-            TrialState.PAUSED,
-            TrialState.SAVING,
-        ):
+        if last is not None and last[0] >= self._max_t and self._stop_last_trials:
+            ladder.move(trial_id, TrialState.OVER)
             return
+        if trial.status == Trial.PAUSED and self._is_at_rung(trial_id):
+            if ladder.has_ended(trial_id):
+                # It had reached a `max_t` which is a milestone now.
+                ladder.move(trial_id, TrialState.PAUSED)
+            if ladder.state_of(trial_id) in (TrialState.PAUSED, TrialState.SAVING):
+                return
         ladder.move(trial_id, _state_by_status(trial))
         # Restored trials are added in the order of their turn.
         ladder.requeue(trial_id)
+
+    def _is_at_rung(self, trial_id: str) -> bool:
+        rung = self._ladder.rung_of(trial_id)
+        return rung is not None and rung.waits(trial_id)
 
     def _note_report(self, trial: Trial):
         """Note that a trial runs, whatever was thought of it."""
@@ -587,6 +675,19 @@ class ASHAv2(FIFOScheduler):
             ):
                 return
 
+    def _stop_over(self, tune_controller: "TuneController"):
+        """Stop the trials that are past a ``max_t`` that was lowered."""
+        for trial_id in self._ladder.in_state(TrialState.OVER):
+            trial = self._trials.get(trial_id)
+            if trial is not None and trial.status in (Trial.PAUSED, Trial.PENDING):
+                logger.info(
+                    f"ASHAv2: trial {trial} is complete: it is past "
+                    f"max_t={self._max_t}."
+                )
+                self._ladder.stop_at_max_t(trial_id)
+                self._end(trial_id)
+                tune_controller.stop_trial(trial)
+
     def _stop_paused(
         self, tune_controller: "TuneController", trial_ids: Any, reason: str
     ) -> bool:
@@ -633,6 +734,11 @@ class ASHAv2(FIFOScheduler):
             return None
         score = None if math.isnan(values.metric) else values.metric
         return values.time, self._signed(score)
+
+    def _read_last(
+        self, trial: Trial
+    ) -> Optional[Tuple[Union[int, float], Optional[float]]]:
+        return self._read(trial, flatten_dict(trial.last_result or {}), warn=False)
 
     def _signed(self, value: Optional[float]) -> Optional[float]:
         return -value if self._mode == "min" and value is not None else value
