@@ -388,7 +388,6 @@ def test_session_notes_whether_its_function_asks(tmp_path, session_dir, asks):
     second.stop()
 
 
-@pytest.mark.fixes("checkpoint-not-read")
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
 def test_callback_notes_its_frequency(tmp_path, session_dir, library):
     pytest.importorskip(library)

@@ -8,8 +8,9 @@ import sys
 import pytest
 from virtual_cluster import Costs, VirtualCluster
 
+from ray.tune import schedulers
 from ray.tune.experimental.output import AirVerbosity, TuneTerminalReporter
-from ray.tune.schedulers import ASHAv2, HyperBandScheduler
+from ray.tune.schedulers import HyperBandScheduler
 
 SEARCH = """
 import sys
@@ -92,14 +93,14 @@ def test_pauses_and_promotions_are_told(capsys, name):
 
 def test_silent_engine_tells_nothing(capsys):
     _, _, out = run(
-        lambda: ASHAv2(max_t=9, reduction_factor=3), capsys, AirVerbosity.SILENT
+        lambda: schedulers.ASHAv2(max_t=9, reduction_factor=3), capsys, AirVerbosity.SILENT
     )
     assert "milestone" not in out
 
 
 def test_summary(capsys, tmp_path):
     cluster, record, _ = run(
-        lambda: ASHAv2(max_t=9, reduction_factor=3),
+        lambda: schedulers.ASHAv2(max_t=9, reduction_factor=3),
         capsys,
         storage_path=str(tmp_path),
     )
