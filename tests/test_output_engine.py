@@ -83,7 +83,7 @@ def test_configuration_is_told_once(capsys):
 
 @pytest.mark.parametrize("name", ["ASHAv2", "HyperBand"])
 def test_pauses_and_promotions_are_told(capsys, name):
-    make = ASHAv2 if name == "ASHAv2" else HyperBandScheduler
+    make = schedulers.ASHAv2 if name == "ASHAv2" else HyperBandScheduler
     _, record, out = run(lambda: make(max_t=9, reduction_factor=3), capsys)
     assert re.search(r"Trial \S+ paused at milestone \d+ \(score 0\.\d+", out)
     assert re.search(r"Trial \S+ promoted from milestone \d+ \(score 0\.\d+", out)
@@ -93,7 +93,9 @@ def test_pauses_and_promotions_are_told(capsys, name):
 
 def test_silent_engine_tells_nothing(capsys):
     _, _, out = run(
-        lambda: schedulers.ASHAv2(max_t=9, reduction_factor=3), capsys, AirVerbosity.SILENT
+        lambda: schedulers.ASHAv2(max_t=9, reduction_factor=3),
+        capsys,
+        AirVerbosity.SILENT,
     )
     assert "milestone" not in out
 
