@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from virtual_cluster import (
     VirtualCluster,
 )
 
+from ray import tune
 from ray.tune import TuneError, schedulers, stopper
 from ray.tune.schedulers import resource_changing_scheduler as resource_changing
+from ray.tune.search import ConcurrencyLimiter, Repeater
 
 COUNT = 9
 ODD = 4  # The trial that reports something odd.
@@ -212,6 +215,97 @@ def test_best_result_of_a_trial_that_began_with_nan():
     record = run(median(grace_period=2), curve)
     # `max()` keeps a NaN that comes first, and took the best of all for the worst.
     assert record.iterations()[COUNT - 1] == ITERATIONS
+
+
+def searcher(name):
+    if name == "optuna":
+        search = pytest.importorskip("ray.tune.search.optuna")
+        pytest.importorskip("optuna").logging.set_verbosity(40)
+        return search.OptunaSearch(seed=1)
+    if name == "limited":
+        return ConcurrencyLimiter(searcher("optuna"), max_concurrent=2, batch=True)
+    if name == "repeated":
+        return Repeater(searcher("optuna"), repeat=2)
+    if name == "hyperopt":
+        pytest.importorskip("hyperopt")
+        search = pytest.importorskip("ray.tune.search.hyperopt")
+        return search.HyperOptSearch(random_state_seed=1, n_initial_points=2)
+    if name == "bayesopt":
+        pytest.importorskip("bayes_opt")
+        search = pytest.importorskip("ray.tune.search.bayesopt")
+        return search.BayesOptSearch(random_state=1, random_search_steps=COUNT)
+    pytest.importorskip("hpbandster")
+    return pytest.importorskip("ray.tune.search.bohb").TuneBOHB(seed=1)
+
+
+def search_with(name, curve, scheduler=None, **kwargs):
+    return VirtualCluster(
+        Experiment(
+            scheduler,
+            num_samples=COUNT + 1,
+            param_space={"x": tune.uniform(0, 1)},
+            search_alg=searcher(name),
+            trainable=ClassTrainable(curve),
+            stop={"training_iteration": ITERATIONS},
+            **kwargs,
+        ),
+        Cluster(slots=1),
+    ).run(max_events=3000)
+
+
+def every_third(value):
+    """A curve of which every third trial reports a value that is odd."""
+    seen = []
+
+    def curve(config, iteration):
+        if config["x"] not in seen:
+            seen.append(config["x"])
+        odd = seen.index(config["x"]) % 3 == 1
+        score = {"score": value} if odd else {"score": config["x"] * iteration}
+        return {k: v for k, v in score.items() if v is not MISSING}
+
+    return curve
+
+
+MISSING = object()
+SEARCHERS = ["optuna", "limited", "repeated", "hyperopt", "bayesopt"]
+
+
+@pytest.mark.fixes("odd-metric")
+@of("tensor", "huge", "text", "none", "array")
+@pytest.mark.parametrize("name", SEARCHERS)
+def test_odd_metric_under_a_search_algorithm(name, value, caplog):
+    with caplog.at_level(logging.WARNING):
+        record = search_with(name, every_third(value))
+    assert record.iterations() == [ITERATIONS] * (COUNT + 1)
+    said = [r.getMessage() for r in caplog.records if "not a number" in r.getMessage()]
+    assert len(said) == 1, said
+    assert record.trials[2 if name == "repeated" else 1].trial_id in said[0]
+    assert "hands on NaN to the searcher" in said[0]
+
+
+@of("tensor", "huge", "text", "none", "array")
+@pytest.mark.parametrize("name", [*SEARCHERS, "bohb"])
+def test_odd_metric_that_a_trial_pauses_with(name, value):
+    record = search_with(name, every_third(value), asha_v2())
+    assert record.statuses() == ["TERMINATED"] * (COUNT + 1)
+    assert max(record.iterations()) == ITERATIONS
+
+
+@pytest.mark.fixes("odd-metric")
+@pytest.mark.parametrize("name", ["optuna", "hyperopt", "bayesopt"])
+def test_missing_metric_under_a_search_algorithm(name):
+    env = {"TUNE_DISABLE_STRICT_METRIC_CHECKING": "1"}
+    record = search_with(name, every_third(MISSING), env=env)
+    assert record.iterations() == [ITERATIONS] * (COUNT + 1)
+
+
+@pytest.mark.fixes("odd-metric")
+def test_decimal_under_a_search_algorithm(caplog):
+    with caplog.at_level(logging.WARNING):
+        record = search_with("hyperopt", every_third(Decimal("0.5")))
+    assert record.iterations() == [ITERATIONS] * (COUNT + 1)
+    assert "not a number" not in caplog.text
 
 
 # Brothers: the criteria of `stop=`, the stoppers, and what is kept of every metric.

@@ -5,7 +5,7 @@ first.
 """
 
 import math
-from typing import Dict, List, Set
+from typing import Any, Dict, List, Set
 
 from ..core.observe import ENDS, TellsMonitor
 from .private import model_of, searcher
@@ -168,7 +168,7 @@ class SearcherIsToldOfPauses:
             return
         for trial in trials:
             score = trial.last_result.get("score")
-            if score is None or not math.isfinite(score):
+            if not _is_finite(score):
                 continue
             learned = model.get(trial.config["x"], [])
             if learned != [score]:
@@ -178,6 +178,13 @@ class SearcherIsToldOfPauses:
                     f"model has {learned} of it",
                     trial.trial_id,
                 )
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except Exception:  # whatever a trainable reports
+        return False
 
 
 class PauseWithoutCheckpointIsSaid:

@@ -6,6 +6,8 @@ line. ``python -m ray.tune.draw`` draws them.
 
 import json
 import logging
+import math
+import numbers
 import os
 import time
 from pathlib import Path
@@ -240,11 +242,18 @@ class DecisionLog:
 
 
 def _as_json(value: Any) -> Any:
-    """Replace what JSON has no words for, such as NaN."""
+    """Replace what JSON has no words for, such as NaN, or a tensor of two elements."""
     if isinstance(value, dict):
         return {key: _as_json(item) for key, item in value.items()}
-    if isinstance(value, float) and (value != value or value in (1e999, -1e999)):
-        return str(value)
-    if hasattr(value, "item"):
-        return _as_json(value.item())
-    return value
+    if isinstance(value, (list, tuple)):
+        return [_as_json(item) for item in value]
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    try:
+        number = float(value)
+    except Exception:
+        # Its `repr()` may fail, too, or be long.
+        return type(value).__qualname__
+    if not math.isfinite(number):
+        return str(number)
+    return int(value) if isinstance(value, numbers.Integral) else number

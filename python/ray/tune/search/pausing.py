@@ -4,6 +4,7 @@ import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Dict, Optional, Set
 
+from ray.tune.utils._result_values import as_number
 from ray.tune.utils.util import flatten_dict
 
 if TYPE_CHECKING:
@@ -83,11 +84,8 @@ def read_score(result: Optional[Dict], metric: str) -> Optional[float]:
     Returns:
         None if it is not there, or is not a finite number.
     """
-    try:
-        score = float(result[metric])
-    except (KeyError, TypeError, ValueError):
-        return None
-    return score if math.isfinite(score) else None
+    score = as_number((result or {}).get(metric))
+    return float(score) if score is not None and math.isfinite(score) else None
 
 
 class PausingLimit:

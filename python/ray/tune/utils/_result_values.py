@@ -6,7 +6,7 @@ of the controller, and of trials but how they are named in a log.
 """
 
 import logging
-from typing import Any, Dict, NamedTuple, Optional, Union
+from typing import Any, Dict, Iterable, NamedTuple, Optional, Union
 
 logger = logging.getLogger(__name__)
 
@@ -116,6 +116,39 @@ def read_metric(scheduler: Any, trial: Any, result: Dict) -> float:
     if not is_number(result[key]):
         warn_of_value(scheduler, trial, key, result[key], "ranks it as NaN")
     return float("nan")
+
+
+def with_readable_metrics(
+    owner: Any, trial: Any, result: Dict, keys: Iterable[str], is_final: bool = False
+) -> Dict:
+    """Return a result whose metrics a search algorithm can compute with.
+
+    Libraries take floats: they raise an error for a tensor or a ``Decimal``, and that
+    would end the search of all trials.
+
+    Args:
+        owner: Who hands on the result.
+        trial: The trial that has reported.
+        result: Its result, which is not changed.
+        keys: The keys of the metrics.
+        is_final: Whether the trial has ended, so that a metric that is missing stays
+            so. Before, it is left out.
+
+    Returns:
+        The result, with NaN for what is not a number.
+    """
+    readable = {}
+    for key in keys:
+        value = result.get(key, _MISSING)
+        if type(value) is float or value is _MISSING and not is_final:
+            continue
+        number = None if value is _MISSING else as_number(value)
+        if number is None:
+            number = float("nan")
+            if value is not _MISSING and not is_number(value):
+                warn_of_value(owner, trial, key, value, "hands on NaN to the searcher")
+        readable[key] = number
+    return {**result, **readable} if readable else result
 
 
 def describe_value(trial: Any, key: str, value: Any) -> str:

@@ -2,7 +2,6 @@
 
 import copy
 import datetime
-import math
 from contextlib import contextmanager
 from typing import Any, Container, Dict, Iterator, List, NamedTuple, Optional
 
@@ -10,6 +9,8 @@ import optuna as ot
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
+
+from ray.tune.utils._result_values import as_number
 
 # These suggest without regard to any result.
 _NOT_LEARNING = (
@@ -42,13 +43,10 @@ class Observation(NamedTuple):
         Returns:
             None if one of them is not there, or is not a number.
         """
-        try:
-            values = [float(result[metric]) for metric in metrics]
-        except (KeyError, TypeError, ValueError):
+        values = [as_number((result or {}).get(metric)) for metric in metrics]
+        if None in values:
             return None
-        if any(math.isnan(value) for value in values):
-            return None
-        return cls(values, datetime.datetime.now())
+        return cls([float(value) for value in values], datetime.datetime.now())
 
 
 def is_learning(sampler: BaseSampler) -> bool:
