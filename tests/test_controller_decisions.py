@@ -174,7 +174,7 @@ def test_decisions_are_not_state_of_the_experiment():
     cluster.run_until(lambda: trial.is_saving)
     state = cluster.controller.__getstate__()
     assert cluster.controller._cached_trial_decisions
-    assert not [key for key in state if "decision" in key]
+    assert not [key for key in state if "trial_decisions" in key]
 
 
 def test_decisions_in_the_state_of_an_older_release_are_left_out():
