@@ -38,6 +38,17 @@ NEVER_PICKLED = {
     "ray.tune.execution.experiment_state._ExperimentCheckpointManager": "not stored",
     "ray.tune.experiment.trial._TemporaryTrialState": "a trial makes a new one",
     "ray.air.execution._internal.actor_manager.RayActorManager": "not in any state",
+    **{
+        f"ray.tune.experimental.output.{name}": "made anew for each run"
+        for name in (
+            "ProgressReporter",
+            "TrainReporter",
+            "TuneReporterBase",
+            "TuneTerminalReporter",
+        )
+    },
+    "ray.tune.search.search_generator.SearchGenerator": "stores a dictionary",
+    "ray.tune.trainable.function_trainable.FunctionTrainable": "lives in an actor",
 }
 # Searchers that run only with packages that are not there.
 NEED_PACKAGES = ("AxSearch", "BayesOptSearch", "HEBOSearch", "ZOOptSearch")
