@@ -1,7 +1,9 @@
 """Requests of the plan as branches of a checkout of Ray, each with its text.
 
-git applies the patches and makes the commits. By hand: a test target and a line of the
-documentation are put where they belong in files that the project has no copy of.
+git carries the patches over to what a request depends on, where three lines of context
+say the place that one line in a patch may not, and makes the commits. By hand: a test
+target and a line of the documentation are put where they belong in files that the
+project has no copy of.
 """
 
 import re
@@ -11,7 +13,7 @@ from typing import Dict, List, Mapping
 
 from build_backend.errors import BuildError
 from build_backend.tree import Tree
-from ci.lib.git import Git
+from ci.lib.git import Git, scratch_repository
 from ci.lib.requests import (
     TESTS,
     DocsLine,
@@ -22,7 +24,14 @@ from ci.lib.requests import (
     read_plan,
     read_requested_files,
 )
-from ci.lib.series import read_header, read_patches
+from ci.lib.series import (
+    UPSTREAM,
+    Upstream,
+    lay_patches,
+    lay_upstream,
+    read_header,
+    read_patches,
+)
 
 BRANCH = "tune-repaired"
 PACKAGE = "python/ray/tune/"
@@ -131,7 +140,11 @@ def export(tree: Tree, names: List[str], onto: Path, text: Path) -> List[str]:
     text.mkdir(parents=True, exist_ok=True)
     commits: Dict[tuple, str] = {}
     lines = []
-    with tempfile.TemporaryDirectory(prefix="pull-request-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="pull-request-") as folder,
+        scratch_repository() as scratch,
+    ):
+        carry = _Carrier(scratch, Upstream.read(tree), patches)
         git = Git(Path(folder, "ray"))
         place = str(git.folder)
         source.run("worktree", "add", "--quiet", "--detach", place, base)
@@ -144,7 +157,8 @@ def export(tree: Tree, names: List[str], onto: Path, text: Path) -> List[str]:
                         git.run("checkout", "--quiet", "--detach", tip)
                         files = {p for p, r in places.items() if r == request.name}
                         own = {path: new_files[path] for path in sorted(files)}
-                        _lay(git, tree, request, patches, own)
+                        diff = carry.diff(requests[:index])
+                        _lay(git, tree, request, patches, diff, own)
                         commits[key] = git.commit("HEAD")
                     tip = commits[key]
                 source.run("branch", "--force", f"{BRANCH}/{name}", tip)
@@ -167,11 +181,12 @@ def _lay(
     tree: Tree,
     request: Request,
     patches: Mapping[str, str],
+    diff: str,
     files: Mapping[str, str],
 ) -> None:
     """Make the commit of a request."""
-    for name in request.patches:
-        _apply(git, request, name, patches[name])
+    if diff:
+        _apply(git, request, diff)
     files = {
         **files,
         **{path: (tree.root / TESTS / path).read_text() for path in request.tests},
@@ -195,10 +210,51 @@ def _lay(
     )
 
 
-def _apply(git: Git, request: Request, name: str, patch: str) -> None:
+class _Carrier:
+    """Carries the patches of requests over to what the requests depend on.
+
+    Args:
+        git: A scratch repository.
+        upstream: The release.
+        patches: The text of each patch by name, in order.
+    """
+
+    def __init__(self, git: Git, upstream: Upstream, patches: Mapping[str, str]):
+        self._git = git
+        base = lay_upstream(git, upstream)
+        lay_patches(git, upstream, patches)
+        laid = git.text("rev-list", "--reverse", f"{UPSTREAM}..HEAD").split()
+        self._commits = dict(zip(patches, laid, strict=True))
+        self._tips: Dict[tuple, str] = {(): base}
+
+    def diff(self, requests: List[Request]) -> str:
+        """Return what the last of some requests changes after the others."""
+        key = tuple(request.name for request in requests)
+        before = self._tip(requests[:-1])
+        if key not in self._tips:
+            self._git.run("checkout", "--quiet", "--detach", before)
+            for name in requests[-1].patches:
+                try:
+                    self._git.run("cherry-pick", self._commits[name])
+                except BuildError:
+                    where = self._git.text("diff", "--name-only", "--diff-filter=U")
+                    hunks = self._git.text("diff", "--unified=1")
+                    raise BuildError(
+                        f"{requests[-1].name}: {name} does not fit what the request "
+                        f"depends on: {where}:\n{hunks}"
+                    ) from None
+            self._tips[key] = self._git.commit("HEAD")
+        return self._git.run("diff", before, self._tips[key]).decode()
+
+    def _tip(self, requests: List[Request]) -> str:
+        for index in range(len(requests)):
+            self.diff(requests[: index + 1])
+        return self._tips[tuple(request.name for request in requests)]
+
+
+def _apply(git: Git, request: Request, diff: str) -> None:
     try:
-        options = ("--index", "-C1", "--whitespace=nowarn")
-        git.run("apply", *options, "-", stdin=patch.encode())
+        git.run("apply", "--index", "--whitespace=nowarn", "-", stdin=diff.encode())
     except BuildError as e:
         found = re.search(
             r"(?:patch failed: (\S+?):(\d+)|(\S+): (?:No such|does))", str(e)
@@ -206,12 +262,10 @@ def _apply(git: Git, request: Request, name: str, patch: str) -> None:
         where = str(e)
         if found:
             path, line = found[1] or found[3], found[2] or "0"
-            diff = patch[patch.find(f"+++ b/{path}") :]
-            hunk = re.search(rf"^@@ -{line}[, ][\s\S]*?(?=^@@|^diff|\Z)", diff, re.M)
+            part = diff[diff.find(f"+++ b/{path}") :]
+            hunk = re.search(rf"^@@ -{line}[, ][\s\S]*?(?=^@@|^diff|\Z)", part, re.M)
             where = f"{path}, hunk at line {line}:\n{hunk[0] if hunk else e}"
-        raise BuildError(
-            f"{request.name}: {name} does not fit this Ray: {where}"
-        ) from None
+        raise BuildError(f"{request.name} does not fit this Ray: {where}") from None
 
 
 def _edit(git: Git, request: Request, path: str, change) -> None:
