@@ -4,7 +4,7 @@ It is judged when a run has ended: one that hangs, or crashes, has broken someth
 first.
 """
 
-import math
+import sys
 from typing import Any, Dict, List, Set
 
 from ..core.observe import ENDS, TellsMonitor
@@ -181,10 +181,8 @@ class SearcherIsToldOfPauses:
 
 
 def _is_finite(value: Any) -> bool:
-    try:
-        return math.isfinite(float(value))
-    except Exception:  # whatever a trainable reports
-        return False
+    # An integer that no float holds would raise an error in ``math.isfinite``.
+    return isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
 
 
 class PauseWithoutCheckpointIsSaid:
