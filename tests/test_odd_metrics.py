@@ -297,6 +297,7 @@ def test_odd_metric_that_a_trial_pauses_with(name, value):
 def test_missing_metric_under_a_search_algorithm(name):
     env = {"TUNE_DISABLE_STRICT_METRIC_CHECKING": "1"}
     record = search_with(name, every_third(MISSING), env=env)
+    assert record.statuses() == ["TERMINATED"] * (COUNT + 1)
     assert record.iterations() == [ITERATIONS] * (COUNT + 1)
 
 
