@@ -2,12 +2,25 @@
 
 import logging
 import threading
+from collections import Counter
 from typing import Callable, Dict, Iterable, List, Set
 
+import pyarrow.fs
+
 from ray.train import Checkpoint
-from ray.train._internal.storage import _delete_fs_path
 
 logger = logging.getLogger(__name__)
+
+# How often it is tried to delete a checkpoint, at one snapshot each.
+_MAX_ATTEMPTS = 10
+
+
+def _delete_fs_path(fs: pyarrow.fs.FileSystem, fs_path: str) -> None:
+    # The training loop may wait for it: it makes one attempt, and asks nothing twice.
+    if fs.get_file_info(fs_path).is_file:
+        fs.delete_file(fs_path)
+    else:
+        fs.delete_dir(fs_path)
 
 
 def _delete_checkpoint(checkpoint: Checkpoint) -> None:
@@ -24,8 +37,9 @@ class _CheckpointDeletions:
 
     A snapshot that is about to be stored is told the checkpoints that the trials have
     at that moment. What one of them, or an earlier one that is still stored, has named
-    is deleted later; what none has named is deleted at once. The thread that stores
-    snapshots may call this one, too.
+    is deleted later; what none has named is deleted at once. Where that fails, it is
+    tried again whenever a snapshot has been stored. The thread that stores snapshots
+    may call this one, too.
 
     Args:
         delete: Deletes a checkpoint.
@@ -40,6 +54,8 @@ class _CheckpointDeletions:
         # The first snapshot that does not name a checkpoint that others have named.
         self._first_without: Dict[str, int] = {}
         self._waiting: Dict[str, Checkpoint] = {}
+        self._failed: Dict[str, Checkpoint] = {}
+        self._num_failures: Dict[str, int] = Counter()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -55,7 +71,24 @@ class _CheckpointDeletions:
             if path in self._num_naming or path in self._first_without:
                 self._waiting[path] = checkpoint
                 return
-        self._delete(checkpoint)
+        self._try_to_delete(checkpoint)
+
+    def _try_to_delete(self, checkpoint: Checkpoint) -> None:
+        path = checkpoint.path
+        try:
+            self._delete(checkpoint)
+        except Exception as e:
+            error = f"{checkpoint} could not be deleted: {type(e).__name__}: {e}"
+            with self._lock:
+                self._num_failures[path] += 1
+                if self._num_failures[path] < _MAX_ATTEMPTS:
+                    self._failed[path] = checkpoint
+                    if self._num_failures[path] == 1:
+                        logger.warning(f"{error}. It is tried again later.")
+                    return
+            logger.warning(f"{error}. It is left on storage, and nothing names it.")
+        with self._lock:
+            self._num_failures.pop(path, None)
 
     def on_snapshot(self, number: int, trial_id: str, paths: Iterable[str]) -> None:
         """Note that a snapshot to be stored names these checkpoints of a trial.
@@ -100,15 +133,18 @@ class _CheckpointDeletions:
     def delete_unnamed(self, oldest: int) -> None:
         """Delete the checkpoints that no stored snapshot names any more.
 
+        What could not be deleted before is tried again.
+
         Args:
             oldest: The number of the oldest snapshot that is stored.
         """
         with self._lock:
+            failed, self._failed = list(self._failed.values()), {}
             gone = [p for p, number in self._first_without.items() if number <= oldest]
             for path in gone:
                 del self._first_without[path]
             checkpoints: List[Checkpoint] = [
                 self._waiting.pop(path) for path in gone if path in self._waiting
             ]
-        for checkpoint in checkpoints:
-            self._delete(checkpoint)
+        for checkpoint in failed + checkpoints:
+            self._try_to_delete(checkpoint)

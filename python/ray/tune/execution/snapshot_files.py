@@ -8,6 +8,8 @@ from typing import Dict, Iterable, Iterator, List, Optional, Set
 import pyarrow
 import pyarrow.fs
 
+from ray.air._internal.storage_retries import retried
+
 # The experiment state as other releases of Ray write and read it.
 STATE_FILE_TMPL = "experiment_state-{}.json"
 
@@ -35,11 +37,13 @@ def _state_files_by_session(names: Iterable[str]) -> Dict[str, List[str]]:
     return found
 
 
+@retried
 def _read_file(fs: pyarrow.fs.FileSystem, path: str) -> bytes:
     with fs.open_input_stream(path) as f:
         return f.readall()
 
 
+@retried
 def _write_file(fs: pyarrow.fs.FileSystem, path: str, content: bytes) -> None:
     """Write a file, and the folder that it lies in."""
     folder = Path(path).parent.as_posix()
@@ -49,6 +53,7 @@ def _write_file(fs: pyarrow.fs.FileSystem, path: str, content: bytes) -> None:
         f.write(content)
 
 
+@retried
 def _replace_file(fs: pyarrow.fs.FileSystem, path: str, content: bytes) -> None:
     """Write a file so that it is never seen with a part of its content.
 
@@ -140,6 +145,7 @@ def _link_files(paths: Iterable[str], source: Path, target: Path) -> None:
             shutil.copyfile(from_path, to_path)
 
 
+@retried
 def _files_below(
     fs: pyarrow.fs.FileSystem, folder: str, recursive: bool = True
 ) -> Dict[str, Optional[int]]:

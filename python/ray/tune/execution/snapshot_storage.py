@@ -11,6 +11,7 @@ import time
 from pathlib import Path, PurePosixPath
 from typing import Dict, List, NamedTuple, Optional, Set, Tuple
 
+from ray.air._internal.storage_retries import retried
 from ray.train._internal.storage import StorageContext
 from ray.tune.execution.checkpoint_deletion import _CheckpointDeletions
 from ray.tune.execution.snapshot_files import (
@@ -368,7 +369,8 @@ class _SnapshotStorage:
         by_session = _state_files_by_session(names)
         for session in sorted(by_session)[:-2]:
             for name in by_session[session]:
-                self._fs.delete_file(self._remote_path(name))
+                with contextlib.suppress(FileNotFoundError):
+                    retried(self._fs.delete_file)(self._remote_path(name))
 
     def _drop_old(self, in_full: bool) -> None:
         """Delete snapshots and checkpoints that are not needed any more."""
@@ -397,7 +399,7 @@ class _SnapshotStorage:
                 delete, path = self._fs.delete_dir, folder
                 gone = {p for p in surplus if p.startswith(f"{folder}/")}
             with contextlib.suppress(FileNotFoundError):
-                delete(self._remote_path(SNAPSHOTS_DIR, path))
+                retried(delete)(self._remote_path(SNAPSHOTS_DIR, path))
             self._remote -= gone
         self._drop_local(kept, newest)
         self._deletions.delete_unnamed(oldest=self._kept[0].number)
