@@ -1,5 +1,7 @@
 """Arguments of a run that is resumed count, or are refused."""
 
+import sys
+
 import numpy as np
 import pytest
 from virtual_cluster import ScriptedScheduler, VirtualCluster
@@ -284,18 +286,22 @@ def test_other_limit_counts(make):
     assert getattr(search_alg, "searcher", search_alg).max_concurrent == 1
 
 
-def _with_samples(cluster, number):
-    """Does what ``tune.run`` does if it is resumed with a number of samples."""
-    experiment = VirtualExperiment(
+def _with_samples(cluster, *numbers, **space):
+    """Do what ``tune.run`` does if it is resumed with numbers of samples."""
+    experiments = [_experiment(cluster, number, **space) for number in numbers]
+    cluster.call(cluster.controller.search_alg.change_num_samples, experiments)
+
+
+def _experiment(cluster, number, **space):
+    return VirtualExperiment(
         "experiment",
         "virtual_class",
-        config={"x": tune.uniform(0, 1)},
+        config={"x": tune.uniform(0, 1), **space},
         num_samples=number,
         stop=cluster.experiment.stop,
         storage_path=cluster.storage_path,
         trial_dirname_creator=lambda trial: trial.trial_id,
     )
-    cluster.call(cluster.controller.search_alg.change_num_samples, experiment)
 
 
 @pytest.mark.parametrize("search_alg", [None, lambda: RandomSearcher(0)])
@@ -345,6 +351,103 @@ def test_fewer_samples_than_trials_are_refused(search_alg):
         _with_samples(cluster, 3)
 
 
+@pytest.mark.parametrize("search_alg", [None, lambda: RandomSearcher(0)])
+def test_fewer_samples_are_drawn(search_alg):
+    cluster = _resume(
+        FIFOScheduler(),
+        FIFOScheduler(),
+        events=5,
+        search_alg=search_alg,
+        stop={"training_iteration": 2},
+        max_pending=1,
+    )
+    assert len(cluster.trials) < 5
+    _with_samples(cluster, 5)
+    assert cluster.controller.search_alg.total_samples == 5
+    assert cluster.run(max_events=500).statuses() == ["TERMINATED"] * 5
+
+
+def _generator(*specs, drawn=0, **kwargs):
+    """Return a generator of such experiments, some samples of which are drawn."""
+    generator = BasicVariantGenerator(**kwargs)
+    for number, config in specs:
+        generator.add_configurations(_samples(number, config))
+    for _ in range(drawn):
+        generator.next_trial()
+    # As it is after a restore.
+    generator.set_state(generator.get_state())
+    return generator
+
+
+def _samples(number, config=None):
+    return tune.Experiment(
+        "e", "__fake", num_samples=number, config=config or {"x": tune.uniform(0, 1)}
+    )
+
+
+def _drawn(generator):
+    trials = []
+    while not generator.is_finished():
+        trial = generator.next_trial()
+        trials += [trial] if trial else []
+    return trials
+
+
+@pytest.fixture
+def fake_trainable():
+    tune.register_trainable("__fake", lambda config: None)
+
+
+def test_each_experiment_keeps_its_number_of_samples(fake_trainable):
+    # As upstream's tests resume a run of several experiments.
+    generator = _generator((2, None), (2, None), (2, None), drawn=3)
+    generator.change_num_samples([_samples(2)] * 3)
+    assert generator.total_samples == 6 and len(_drawn(generator)) == 3
+
+
+def test_each_experiment_gets_its_new_number_of_samples(fake_trainable):
+    generator = _generator(*((3, {"e": i}) for i in range(3)), drawn=1)
+    specs = [(4, {"e": 0}), (1, {"e": 1}), (2, {"e": 2}), (9, {"e": 3})]
+    generator.change_num_samples([_samples(*spec) for spec in specs])
+    assert generator.total_samples == 9
+    generator.change_num_samples([_samples(*spec) for spec in [(5, {"e": 0})]])
+    assert generator.total_samples == 10
+    trials = _drawn(generator)
+    counts = [sum(t.config["e"] == e for t in trials) for e in range(4)]
+    # The first one of the first experiment was drawn, and none is begun later.
+    assert counts == [4, 3, 2, 0]
+    assert len({t.trial_id for t in trials}) == 9
+
+
+def test_trials_of_a_grid_are_counted_by_sample(fake_trainable):
+    grid = {"x": tune.uniform(0, 1), "y": tune.grid_search([1, 2, 3])}
+    generator = _generator((4, grid), drawn=2)
+    with pytest.raises(ValueError, match="1 samples have been drawn"):
+        generator.change_num_samples([_samples(0, grid)])
+    generator.change_num_samples([_samples(2, grid)])
+    assert generator.total_samples == 6 and len(_drawn(generator)) == 4
+
+
+def test_points_to_evaluate_are_evaluated_whatever_the_number(fake_trainable):
+    points = [{"x": 0.1}, {"x": 0.2}, {"x": 0.3}]
+    generator = _generator((6, None), drawn=1, points_to_evaluate=points)
+    with pytest.raises(ValueError, match="with num_samples=2, but 3 samples"):
+        generator.change_num_samples([_samples(2)])
+    generator.change_num_samples([_samples(4)])
+    configs = [t.config["x"] for t in _drawn(generator)]
+    assert configs[:2] == [0.2, 0.3] and len(configs) == 3
+
+
+def test_an_endless_search_is_ended_by_a_number(fake_trainable):
+    endless = sys.maxsize
+    generator = _generator((endless, None), drawn=5)
+    generator.change_num_samples([_samples(endless)])
+    with pytest.raises(ValueError, match="begun with num_samples=-1, .* 5 samples"):
+        generator.change_num_samples([_samples(4)])
+    generator.change_num_samples([_samples(7)])
+    assert len(_drawn(generator)) == 2
+
+
 @pytest.mark.ray
 @pytest.mark.fixes("resumed-arguments")
 @pytest.mark.timeout(180)
@@ -378,6 +481,4 @@ def test_run_is_resumed_with_other_arguments(ray_start_2_cpus, tmp_path):
 
 
 if __name__ == "__main__":
-    import sys
-
     sys.exit(pytest.main(["-v", __file__]))

@@ -1,5 +1,6 @@
 """Compares the arguments of a run that is resumed with those that it was begun with."""
 
+import sys
 from typing import TYPE_CHECKING, Any, Collection, Dict
 
 if TYPE_CHECKING:
@@ -112,6 +113,26 @@ def changed_arguments(
             f"the run with {before}, or begin another one."
         )
     return changed
+
+
+def check_num_samples(before: int, now: int, least: int) -> None:
+    """Check that a run can be resumed with a number of samples.
+
+    Args:
+        before: The number that it was begun with. ``sys.maxsize`` stands for no end.
+        now: The number that it is resumed with.
+        least: How many were drawn already, or are sure to be.
+
+    Raises:
+        ValueError: If it is resumed with fewer than that. Names the numbers.
+    """
+    if now < least:
+        begun = -1 if before >= sys.maxsize else before
+        raise ValueError(
+            f"The run was begun with num_samples={begun}, and is resumed with "
+            f"num_samples={now}, but {least} samples have been drawn or are points to "
+            f"evaluate. Pass num_samples={least}, or more."
+        )
 
 
 def _same(stored: Any, given: Any) -> bool:
